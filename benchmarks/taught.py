@@ -6,7 +6,8 @@
     python benchmarks/taught.py table WORK MINILM [--data ...] [--name taught]
     python benchmarks/taught.py against WORK MINILM --name taught --other lists [--data ...]
     python benchmarks/taught.py encoder ../shared/data WORK [--data ...] [--steps 300] [--seeds 0 1 2]
-    python benchmarks/taught.py encoders ../shared/data WORK [--data ...] [--seeds ...]
+    python benchmarks/taught.py encoders ../shared/data WORK [--data ...] [--seeds ...] [--against NAME]
+    python benchmarks/taught.py teachers ../shared/data WORK [--data ...]
     python benchmarks/taught.py guards ../shared/data WORK [--data ...] [--seeds ...] --name queries
     python benchmarks/taught.py parts ../shared/data WORK [--data dl20 ...] [--minutes 20]
 
@@ -24,6 +25,11 @@ judgements. Test questions and judgements serve the table only, which ``encoders
 mean over the seeds, randomization tests against the untaught encoder and the untaught sum, Holm's correction
 over collections; and what the weights that ``adapt`` chose lose in the sum, beside the best of eleven.
 ``--after NAME`` begins another round: the student is what NAME taught, its teacher the sum with that.
+``--tokens`` teaches by BM25 and the encoder's vectors of tokens instead: the first 200 that the sum finds are
+reread in passages of 100 words, whose token vectors the index keeps. With ``--against NAME``, ``encoders``
+compares with what NAME taught, each question's mean over the same seeds, in place of the untaught encoder.
+``teachers`` compares these two sums themselves, of which ``encoder --tokens`` wrote the runs (with nothing
+behind ``--seeds``, nothing else).
 
 ``guards`` asks whether other collections would have told what teaching did to a collection's own people's
 questions: the encoder of queries that each collection taught (``--set tower=query``) searches all the others,
@@ -152,6 +158,7 @@ def against(work: Path, chosen: argparse.Namespace) -> None:
 
 
 WORDS = "bm25(k1=0.9, b=0.4)"
+TOKENS = 'colbert("default", from_encoder=True)'
 PLACES = {"nfcorpus": ".dev", "scifact": ".dev", "trecqa": ".test", "wikiqa": ".test", "qmsum": ".dev"}
 """Collections whose test is a part of their questions -> what the names of its files have."""
 PASSAGES = ("qmsum",)
@@ -176,11 +183,18 @@ def encoder(given: Path, work: Path, chosen: argparse.Namespace) -> None:
         qrels = judgements(given, data)
         queries = [query for query in read_queries(source / f"queries{side}.jsonl") if query.id in qrels]
         systems = {"BM25": WORDS, "untaught": untaught, "BM25+untaught": hybrid}
+        if chosen.tokens:
+            command(
+                "encode", "--index", index, "--ranker", TOKENS, "--split", "words(100)", "--dtype", "int8"
+            )
+            systems |= {"tokens": f"({hybrid}) % 200 >> {TOKENS}"}
+            systems |= {"BM25+tokens": f"0.3 * {WORDS} + 0.7 * ({systems['tokens']})"}
         if chosen.people:
             asked = ["--queries", source / "queries.train.jsonl"]
         for seed in chosen.seeds:
             name = f"{chosen.name}-{seed}"
-            out, student, teacher = work / name / data, chosen.encoder, hybrid
+            out, student = work / name / data, chosen.encoder
+            teacher = systems["BM25+tokens" if chosen.tokens else "BM25+untaught"]
             if chosen.after:
                 before = f"{chosen.after}-{seed}"
                 student = work / before / data / "ranker"
@@ -213,23 +227,47 @@ def encoders(given: Path, work: Path, chosen: argparse.Namespace) -> None:
 
         words = values("BM25").mean()
         for joined, lines in rows.items():
-            before = values(f"{joined}untaught")
+            names = [f"{joined}taught.{chosen.against}-{seed}" for seed in chosen.seeds]
+            before = np.mean(
+                [values(name) for name in (names if chosen.against else [f"{joined}untaught"])], 0
+            )
             seeds = np.stack([values(f"{joined}taught.{chosen.name}-{seed}") for seed in chosen.seeds])
             gain = t_interval(seeds.mean(0) - before)
             tests[joined].append(seeds.mean(0) - before)
             each = ", ".join(f"{one:.3f}" for one in seeds.mean(1))
             shown = f"{gain.mean:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})"
             lines.append([f"{data} ({len(before)})", f"{words:.3f}", f"{before.mean():.3f}", each, shown])
+    base = f"taught by {chosen.against}" if chosen.against else "untaught"
     for joined, lines in rows.items():
         p = np.array([float(randomization_test(one[None])[0]) for one in tests[joined]])
         print(
-            f"\n| | BM25 | {joined}untaught | {joined}taught, by seed | difference, 95 % interval "
-            "| p | Holm |"
+            f"\n| | BM25 | {joined}{base} | {joined}taught, by seed | difference, 95 % interval | p | Holm |"
         )
         print("|---|---|---|---|---|---|---|")
         for line, plain, corrected in zip(lines, p, holm(p), strict=True):
             print("| " + " | ".join([*line, f"{plain:.4f}", f"{corrected:.3f}"]) + " |")
     weights(given, work, chosen)
+
+
+def teachers(given: Path, work: Path, chosen: argparse.Namespace) -> None:
+    """Print what the sums are worth that teach: with one vector a text, and with vectors of tokens."""
+    rows, differences = [], []
+    for data in chosen.data:
+        qrels, folder, values = judgements(given, data), work / "runs" / data, []
+        for name in ("BM25+untaught", "BM25+tokens", "untaught", "tokens"):
+            run = read_run(folder / f"{name}.run.zst")
+            known = {query_id: qrels[query_id] for query_id in sorted(run) if query_id in qrels}
+            values.append(np.asarray(evaluate(run, known, ("nDCG@10",)).of("nDCG@10")))
+        differences.append(values[1] - values[0])
+        gain = t_interval(differences[-1])
+        means = [f"{one.mean():.3f}" for one in (values[2], values[3], values[0], values[1])]
+        difference = f"{gain.mean:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})"
+        rows.append([f"{data} ({len(values[0])})", *means, difference])
+    p = np.array([float(randomization_test(one[None])[0]) for one in differences])
+    print("\n| | vectors | tokens | BM25+vectors | BM25+tokens | difference, 95 % interval | p | Holm |")
+    print("|---|---|---|---|---|---|---|---|")
+    for row, plain, corrected in zip(rows, p, holm(p), strict=True):
+        print("| " + " | ".join([*row, f"{plain:.4f}", f"{corrected:.3f}"]) + " |")
 
 
 def weights(given: Path, work: Path, chosen: argparse.Namespace) -> None:
@@ -326,7 +364,8 @@ def command(*words: object) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
-        "what", choices=("dl20", "adapt", "table", "against", "encoder", "encoders", "guards", "parts")
+        "what",
+        choices=("dl20", "adapt", "table", "against", "encoder", "encoders", "teachers", "guards", "parts"),
     )
     parser.add_argument("first", type=Path)
     parser.add_argument("second")
@@ -338,8 +377,10 @@ def main() -> None:
     parser.add_argument(
         "--encoder", default='biencoder("default")', help="The encoder to teach, in notation."
     )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0])
     parser.add_argument("--after", default="", help="encoder: the name of the round before.")
+    parser.add_argument("--tokens", action="store_true", help="encoder: teach by vectors of tokens.")
+    parser.add_argument("--against", default="", help="encoders: the name to compare with.")
     parser.add_argument("--people", action="store_true", help="Learn from unjudged training questions, too.")
     parser.add_argument("--extra", nargs=argparse.REMAINDER, help="Further options of rankhouse adapt.")
     chosen = parser.parse_args()
@@ -350,6 +391,7 @@ def main() -> None:
         against(chosen.first, chosen)
         return
     on_collections = {"encoder": encoder, "encoders": encoders, "guards": guards, "parts": parts}
+    on_collections |= {"teachers": teachers}
     if chosen.what in on_collections:
         on_collections[chosen.what](chosen.first, Path(chosen.second), chosen)
         return

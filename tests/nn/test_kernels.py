@@ -4,12 +4,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rankhouse.nn.cpu import train, train_words
 from rankhouse.nn.layers.kernel_pooling import (
     Kernels,
     log_counts,
     ragged_counts,
     soft_counts,
     windowed_counts,
+    windowed_logs,
 )
 from rankhouse.nn.layers.match import cosines, unit, word_cosines
 
@@ -65,6 +67,44 @@ def test_windows_are_slices_of_the_passage(p, sizes, seed):
     for size, counts in zip(sizes, windowed_counts(match, mask, KERNELS, sizes), strict=True):
         expected = torch.stack([part.sum(2) for part in each.split(size, dim=2)], dim=2)
         torch.testing.assert_close(counts, expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(10, 20, 30), (20, 50, 150), (7, 9), (4, 6), (40,), (100,)])
+@pytest.mark.parametrize("p", [1, 40, 73])
+def test_logs_of_windows_have_the_values_and_gradients_of_the_whole_tensor(sizes, p):
+    match, mask = sample(3, 4, p, seed=p)
+    asked = torch.arange(4) < torch.tensor([[4], [0], [2]])
+    first, second = match.clone().requires_grad_(), match.double().requires_grad_()
+    found = windowed_logs(first, asked, mask, KERNELS, sizes)
+    each, wanted = straightforward(second, mask), []
+    for size in sizes:
+        counts = torch.stack([part.sum(2) for part in each.split(size, dim=2)], dim=2)
+        wanted.append((counts.clamp_min(1e-10).log() * asked[:, :, None, None]).sum(1))
+    with torch.no_grad():
+        without = windowed_logs(match, asked, mask, KERNELS, sizes)
+    for logs, plain, expected in zip(found, without, wanted, strict=True):
+        torch.testing.assert_close(logs, expected.float(), rtol=1e-4, atol=1e-3)
+        torch.testing.assert_close(plain, expected.float(), rtol=1e-4, atol=1e-3)
+    weights = [torch.randn(logs.shape) for logs in found]
+    for results in (found, wanted):
+        sum((logs * own).sum() for logs, own in zip(results, weights, strict=True)).backward()
+    assert (first.grad - second.grad).abs().max() <= 3e-5 * second.grad.abs().max()
+
+
+def test_kernels_are_computed_once_for_all_windows_and_for_true_words_only(monkeypatch):
+    if not train.fits(torch.ones(1)):
+        pytest.skip("no compiled loops on this machine")
+    computed, pool = [], train_words.pool
+
+    def counted(match, lengths, kernels):
+        computed.append(int(lengths.sum()))
+        return pool(match, lengths, kernels)
+
+    monkeypatch.setattr(train_words, "pool", counted)
+    match, asked = torch.rand(2, 3, 200, requires_grad=True), torch.tensor([[True] * 3, [True, False, False]])
+    passages = torch.arange(200) < torch.tensor([[200], [130]])
+    windowed_logs(match, asked, passages, KERNELS, (20, 30, 50, 80))
+    assert sum(computed) == 3 * 200 + 130
 
 
 def test_padding_and_empty_passages_count_exactly_nothing():

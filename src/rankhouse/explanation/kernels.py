@@ -39,7 +39,7 @@ from rankhouse.explanation.word_texts import (
 from rankhouse.models import knrm
 from rankhouse.models.tk import TK, KernelHead, WindowHead
 from rankhouse.models.word_models import Evidence, array
-from rankhouse.nn.layers.kernel_pooling import COUNT_FLOOR, Kernels
+from rankhouse.nn.layers.kernel_pooling import COUNT_FLOOR, Kernels, windowed_counts
 
 
 def above_floor(counts: FloatArray | Doubles, weights: Doubles) -> Doubles:
@@ -138,7 +138,9 @@ def _all_windows(head: WindowHead, match: FloatArray) -> list[_Windows]:
     cosines = torch.from_numpy(match)[None].to(head.scales.device)
     masks = (torch.ones(1, length, dtype=torch.bool, device=cosines.device) for length in match.shape)
     with torch.inference_mode():
-        made = head.windows(cosines, *masks)
+        asked, said = masks
+        counted = windowed_counts(cosines.tanh(), said, head.kernels, head.sizes)
+        made = zip(counted, head.windows(cosines, asked, said), strict=True)
     merge, scales = numbers(head.merge.weight[0]), numbers(head.scales)
     return [
         _windows(

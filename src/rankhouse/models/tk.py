@@ -23,7 +23,7 @@ from rankhouse.models.word_models import Evidence, WordDesign, WordReader, embed
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
-from rankhouse.nn.layers.kernel_pooling import Kernels, log_counts, soft_counts, windowed_counts
+from rankhouse.nn.layers.kernel_pooling import Kernels, log_counts, soft_counts, windowed_logs
 from rankhouse.nn.layers.linear import query_sums, through
 from rankhouse.nn.layers.match import cosines, unit
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
@@ -95,21 +95,20 @@ class WindowHead(nn.Module):
         for layer, most in zip(self.window_weights, self.most, strict=True):
             nn.init.constant_(cast(nn.Linear, layer).weight, 1 / most)
 
-    def windows(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return the soft counts (n, q, w, k) and the scores (n, w) of the windows of each size."""
-        all_counts = windowed_counts(match.tanh(), passage_mask, self.kernels, self.sizes)
-        windows = []
-        for i, (counts, size) in enumerate(zip(all_counts, self.sizes, strict=True)):
+    def windows(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> list[Tensor]:
+        """Score the windows of each size: (n, w) each."""
+        all_logs = windowed_logs(match.tanh(), query_mask, passage_mask, self.kernels, self.sizes)
+        scores = []
+        for i, (logs, size) in enumerate(zip(all_logs, self.sizes, strict=True)):
             starts = passage_mask[:, ::size] & query_mask.any(1, keepdim=True)  # (n, w): a window with a word
-            logs = counts.clamp_min(1e-10).log() * query_mask[:, :, None, None]
-            logits = through(cast(nn.Linear, self.kernel_weights[i]), query_sums(logs)).squeeze(2)  # (n, w)
-            windows.append((counts, (logits * self.scales[i]).exp() * starts))
-        return windows
+            logits = through(cast(nn.Linear, self.kernel_weights[i]), logs).squeeze(2)
+            scores.append((logits * self.scales[i]).exp() * starts)
+        return scores
 
     def by_size(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> Tensor:
         """Score each window size: (n, number of sizes)."""
         scores = []
-        for i, (_, values) in enumerate(self.windows(match, query_mask, passage_mask)):
+        for i, values in enumerate(self.windows(match, query_mask, passage_mask)):
             most, layer = self.most[i], cast(nn.Linear, self.window_weights[i])
             filled = nn.functional.pad(values, (0, max(0, most - values.shape[1])))[:, :most]
             scores.append(through(layer, filled.sort(1, descending=True).values))

@@ -10,12 +10,12 @@ filters, m n-gram lengths, u words, s sweeps over a text, h heads, i columns of 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from rankhouse.nn.cpu import train, train_words
@@ -92,6 +92,102 @@ class _PoolStep(torch.autograd.Function):
         return train_words.pool_back(gradient, match, lengths, Gaussians(*constants)), None, None
 
 
+_AT_ONCE = 2**19  # similarities whose windows are summed at once: they stay in a core's cache
+
+
+def window_logs(
+    match: Tensor,
+    query_mask: Tensor,
+    lengths: Tensor,
+    *,
+    sizes: tuple[int, ...],
+    kernels: KernelPair,
+    least: float,
+) -> tuple[Tensor, ...]:
+    """Sum logarithms of kernel sums in windows over the query, with gradients: (n, w, k) for each size.
+
+    Kernels are computed for true words only, once for all sizes: in windows of their common divisor.
+
+    Args:
+        match: (n, q, p) similarities.
+        query_mask: (n, q) bool, which words of the queries are true.
+        lengths: (n,) int64, how many places of a passage count.
+        sizes: Places of a window.
+        kernels: Centres and widths.
+        least: The least kernel sum whose logarithm is taken.
+    """
+    windows = _Windows(sizes, kernels, least)
+    return cast("tuple[Tensor, ...]", _WindowStep.apply(match, query_mask, lengths, windows))  # type: ignore[no-untyped-call]  # torch's
+
+
+class _Windows(NamedTuple):
+    """Windows of several sizes that do not overlap, put together from those of the sizes' common divisor."""
+
+    sizes: tuple[int, ...]
+    kernels: KernelPair
+    least: float
+
+    def parts(
+        self, match: Tensor, query_mask: Tensor, lengths: Tensor
+    ) -> Iterator[tuple[tuple[Tensor, ...], tuple[Tensor, Tensor], Tensor]]:
+        """Yield r true words at a time: where they stand, their smallest windows, and the kernels' sums.
+
+        These are pairs and places in queries, (r,) each; similarities (r c, 1, s) with how many of the places
+        count, (r c,); and (r, c, k).
+        """
+        p, size = match.shape[2], math.gcd(*self.sizes)
+        spare = max(self.sizes) // size - 1  # behind a passage, which fill up the last window
+        starts = torch.arange(-(-p // size) + spare) * size
+        for some in torch.split(query_mask.nonzero(), max(1, _AT_ONCE // p)):
+            at = some.unbind(1)
+            filled = nn.functional.pad(match[at], (0, len(starts) * size - p)).view(-1, 1, size)
+            left = (lengths[at[0], None] - starts).clamp_(0, size).flatten()
+            sums = train_words.pool(filled, left, _gaussians(self.kernels))
+            yield at, (filled, left), sums.view(len(some), len(starts), sums.shape[2])
+
+    def groups(self, sums: Tensor, size: int, places: int) -> Tensor:
+        """View the smallest windows' sums, (r, c, k), as what windows of a size consist of: (r, w, m, k)."""
+        count, windows = size // math.gcd(*self.sizes), -(-places // size)
+        return sums[:, : windows * count].view(len(sums), windows, count, sums.shape[2])
+
+
+class _WindowStep(torch.autograd.Function):
+    """Remembers the similarities only; the rest is computed again going back, a part at a time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - torch's context
+        match: Tensor,
+        query_mask: Tensor,
+        lengths: Tensor,
+        windows: _Windows,
+    ) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(match, query_mask, lengths)
+        ctx.windows, (n, _, p) = windows, match.shape
+        logs = [match.new_zeros(n, -(-p // size), len(windows.kernels[0])) for size in windows.sizes]
+        for at, _, sums in windows.parts(match, query_mask, lengths):
+            for out, size in zip(logs, windows.sizes, strict=True):
+                own = windows.groups(sums, size, p).sum(2).clamp_(min=windows.least).log_()
+                out.index_add_(0, at[0], own)
+        return tuple(logs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
+        match, query_mask, lengths = ctx.saved_tensors
+        windows, p, back = ctx.windows, match.shape[2], torch.zeros_like(match)
+        for at, (filled, left), sums in windows.parts(match, query_mask, lengths):
+            slopes = torch.zeros_like(sums)
+            for gradient, size in zip(gradients, windows.sizes, strict=True):
+                own = windows.groups(sums, size, p).sum(2)
+                slope = torch.where(own < windows.least, 0, gradient[at[0]] / own)
+                windows.groups(slopes, size, p).add_(slope.unsqueeze(2))
+            each = slopes.view(len(filled), 1, slopes.shape[2])
+            rows = train_words.pool_back(each, filled, left, _gaussians(windows.kernels))
+            back[at] = rows.view(len(sums), rows.shape[2] * sums.shape[1])[:, :p]
+        return back, None, None, None
+
+
 def sweep(
     words: Tensor, weight: Tensor, texts: TextRows, scales: Tensor | None = None, left: Tensor | None = None
 ) -> Tensor:
@@ -153,7 +249,7 @@ def _sweep_products(
     for start in range(0, n, step):
         chosen = order[start : start + step]
         pairs, at = torch.unique(left[chosen][:, None] * u + texts.at[chosen], return_inverse=True)
-        pairs = torch.nn.functional.pad(pairs, (0, rounded(len(pairs)) - len(pairs)))
+        pairs = nn.functional.pad(pairs, (0, rounded(len(pairs)) - len(pairs)))
         factors = words.index_select(0, torch.div(pairs, u, rounding_mode="floor"))
         products = multiply(factors.mul_(words.index_select(0, pairs % u)), flat)
         part = TextRows(at.contiguous(), texts.lengths[chosen])

@@ -71,6 +71,25 @@ def windowed_counts(
     return outputs
 
 
+def windowed_logs(
+    match: Tensor, query_mask: Tensor, passage_mask: Tensor, kernels: Kernels, sizes: Sequence[int]
+) -> tuple[Tensor, ...]:
+    """Sum the natural logarithms of soft counts in windows over the query's true words (mask (n, q) bool).
+
+    For each size w in tokens a tensor (n, ceil(p / w), k); at least 1e-10 of each count is taken.
+    """
+    if match.requires_grad and torch.is_grad_enabled() and train.fits(match):
+        lengths = passage_mask.sum(1)
+        return compiled.window_logs(
+            match, query_mask, lengths, sizes=tuple(sizes), kernels=tuple(kernels), least=COUNT_FLOOR
+        )
+    true = query_mask[:, :, None, None]
+    return tuple(
+        query_sums(counts.clamp_min(COUNT_FLOOR).log() * true)
+        for counts in windowed_counts(match, passage_mask, kernels, sizes)
+    )
+
+
 def _sums(
     match: Tensor, kernels: Kernels, sizes: Sequence[int], add: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, ...]:
