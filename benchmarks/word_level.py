@@ -295,9 +295,12 @@ def window_rows(passages: int, repeat: int) -> None:
     adam = OPTIMISERS["adam"]()(parameter_groups(model, 1e-6, {}))
     by_loops, rounds = tk.windowed_logs, []
 
-    def in_torch(match: Tensor, query_mask: Tensor, *rest: object) -> list[Tensor]:
+    def in_torch(match: Tensor, query_mask: Tensor, passage_mask: Tensor, **rest: object) -> list[Tensor]:
         true = query_mask[:, :, None, None]
-        return [(one.clamp_min(COUNT_FLOOR).log() * true).sum(1) for one in windowed_counts(match, *rest)]
+        return [
+            (one.clamp_min(COUNT_FLOOR).log() * true).sum(1)
+            for one in windowed_counts(match, passage_mask, **rest)
+        ]
 
     for _ in range(repeat):
         seconds = []

@@ -75,13 +75,13 @@ def test_logs_of_windows_have_the_values_and_gradients_of_the_whole_tensor(sizes
     match, mask = sample(3, 4, p, seed=p)
     asked = torch.arange(4) < torch.tensor([[4], [0], [2]])
     first, second = match.clone().requires_grad_(), match.double().requires_grad_()
-    found = windowed_logs(first, asked, mask, KERNELS, sizes)
+    found = windowed_logs(first, asked, mask, kernels=KERNELS, sizes=sizes)
     each, wanted = straightforward(second, mask), []
     for size in sizes:
         counts = torch.stack([part.sum(2) for part in each.split(size, dim=2)], dim=2)
         wanted.append((counts.clamp_min(1e-10).log() * asked[:, :, None, None]).sum(1))
     with torch.no_grad():
-        without = windowed_logs(match, asked, mask, KERNELS, sizes)
+        without = windowed_logs(match, asked, mask, kernels=KERNELS, sizes=sizes)
     for logs, plain, expected in zip(found, without, wanted, strict=True):
         torch.testing.assert_close(logs, expected.float(), rtol=1e-4, atol=1e-3)
         torch.testing.assert_close(plain, expected.float(), rtol=1e-4, atol=1e-3)
@@ -103,7 +103,7 @@ def test_kernels_are_computed_once_for_all_windows_and_for_true_words_only(monke
     monkeypatch.setattr(train_words, "pool", counted)
     match, asked = torch.rand(2, 3, 200, requires_grad=True), torch.tensor([[True] * 3, [True, False, False]])
     passages = torch.arange(200) < torch.tensor([[200], [130]])
-    windowed_logs(match, asked, passages, KERNELS, (20, 30, 50, 80))
+    windowed_logs(match, asked, passages, kernels=KERNELS, sizes=(20, 30, 50, 80))
     assert sum(computed) == 3 * 200 + 130
 
 

@@ -97,9 +97,9 @@ class WindowHead(nn.Module):
 
     def windows(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> list[Tensor]:
         """Score the windows of each size: (n, w) each."""
-        all_logs = windowed_logs(match.tanh(), query_mask, passage_mask, self.kernels, self.sizes)
+        found = windowed_logs(match.tanh(), query_mask, passage_mask, kernels=self.kernels, sizes=self.sizes)
         scores = []
-        for i, (logs, size) in enumerate(zip(all_logs, self.sizes, strict=True)):
+        for i, (logs, size) in enumerate(zip(found, self.sizes, strict=True)):
             starts = passage_mask[:, ::size] & query_mask.any(1, keepdim=True)  # (n, w): a window with a word
             logits = through(cast(nn.Linear, self.kernel_weights[i]), logs).squeeze(2)
             scores.append((logits * self.scales[i]).exp() * starts)

@@ -116,11 +116,11 @@ def window_logs(
         kernels: Centres and widths.
         least: The least kernel sum whose logarithm is taken.
     """
-    windows = _Windows(sizes, kernels, least)
+    windows = _WindowSizes(sizes, kernels, least)
     return cast("tuple[Tensor, ...]", _WindowStep.apply(match, query_mask, lengths, windows))  # type: ignore[no-untyped-call]  # torch's
 
 
-class _Windows(NamedTuple):
+class _WindowSizes(NamedTuple):
     """Windows of several sizes that do not overlap, put together from those of the sizes' common divisor."""
 
     sizes: tuple[int, ...]
@@ -160,7 +160,7 @@ class _WindowStep(torch.autograd.Function):
         match: Tensor,
         query_mask: Tensor,
         lengths: Tensor,
-        windows: _Windows,
+        windows: _WindowSizes,
     ) -> tuple[Tensor, ...]:
         ctx.save_for_backward(match, query_mask, lengths)
         ctx.windows, (n, _, p) = windows, match.shape

@@ -72,7 +72,7 @@ def windowed_counts(
 
 
 def windowed_logs(
-    match: Tensor, query_mask: Tensor, passage_mask: Tensor, kernels: Kernels, sizes: Sequence[int]
+    match: Tensor, query_mask: Tensor, passage_mask: Tensor, *, kernels: Kernels, sizes: Sequence[int]
 ) -> tuple[Tensor, ...]:
     """Sum the natural logarithms of soft counts in windows over the query's true words (mask (n, q) bool).
 
