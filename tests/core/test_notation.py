@@ -58,7 +58,9 @@ def test_refuses_what_is_no_name_with_literals(text):
 
 
 def test_an_unknown_name_gets_a_guess_and_the_table():
-    with pytest.raises(WrongUse, match=r'"bm52" is no model .*did you mean "bm25".*choose from: bm25, ql'):
+    with pytest.raises(
+        WrongUse, match=r'"bm52" is not a known model .*did you mean "bm25".*choose from: bm25, ql'
+    ):
         choose("bm52", {"ql": 1, "bm25": 2}, "model")
 
 

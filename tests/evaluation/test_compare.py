@@ -170,7 +170,7 @@ def test_the_method_is_said_in_one_sentence(comparison):
 def test_wrong_names_are_refused_with_the_choices():
     with pytest.raises(WrongUse, match=r'"bm25" is not a known baseline.*alike, better, first, worse'):
         compare(RUNS, QRELS, "AP", baseline="bm25")
-    with pytest.raises(WrongUse, match=r'"wilcoxon" is no test.*randomization, t'):
+    with pytest.raises(WrongUse, match=r'"wilcoxon" is not a known test.*randomization, t'):
         compare(RUNS, QRELS, "AP", baseline="first", test="wilcoxon")
     with pytest.raises(WrongUse, match=r'"holms" is no correction.*did you mean "holm"'):
         compare(RUNS, QRELS, "AP", baseline="first", correction="holms")

@@ -234,7 +234,7 @@ def test_missing_packages_are_said_with_the_command_that_brings_them(
 def test_wrong_wishes_are_refused(comparison, tmp_path):
     with pytest.raises(WrongUse, match=r"chart.pdf.*\.png or \.svg"):
         write_chart(comparison, "new", "AP", tmp_path / "chart.pdf")
-    with pytest.raises(WrongUse, match='"newer" is no system'):
+    with pytest.raises(WrongUse, match='"newer" is not a known system'):
         write_chart(comparison, "newer", "AP", tmp_path / "chart.svg")
     with pytest.raises(WrongUse, match="was not computed"):
         write_chart(comparison, "new", "RR", tmp_path / "chart.svg")

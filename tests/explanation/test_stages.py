@@ -100,7 +100,7 @@ def test_documents_of_a_fusion_are_contrasted_run_by_run():
 
 @pytest.mark.parametrize("method", ["greedy", "best"])
 def test_what_is_no_sum_is_refused(method):
-    with pytest.raises(WrongUse, match="no fusion that is a sum over runs"):
+    with pytest.raises(WrongUse, match="not a known fusion that is a sum over runs"):
         explain_fused(method, random_runs(random.Random(3), 2), QUERY, "d1")
 
 

@@ -514,7 +514,7 @@ def test_a_changed_byte_is_noticed_by_verify(encoded, name):
     [
         (b"{", "cannot be read"),
         (b'{"encoder": "x"}', "cannot be read"),
-        (b'{"encoder":"x","policy":"","similarity":"angle","dtype":"float32"}', "no similarity known"),
+        (b'{"encoder":"x","policy":"","similarity":"angle","dtype":"float32"}', "not a known similarity"),
         (b'{"encoder":"x","policy":"","similarity":"dot","dtype":"float32","version":7}', "version 7"),
     ],
 )

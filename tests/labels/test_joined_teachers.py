@@ -99,5 +99,5 @@ def test_a_source_that_says_the_same_of_all_has_no_say_about_others_either():
 def test_wrong_joins_are_refused():
     with pytest.raises(WrongUse, match="1 teachers: there is nothing to join"):
         JoinedTeachers([Length()])
-    with pytest.raises(WrongUse, match="is no way to join scores"):
+    with pytest.raises(WrongUse, match="is not a known way to join scores"):
         JoinedTeachers([Length(), Vowels()], "mean")

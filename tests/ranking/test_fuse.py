@@ -290,7 +290,7 @@ def test_wrong_wishes_are_refused():
     for bad in ([1, -1], [0, 0], [float("nan"), 1], [float("inf"), 1]):
         with pytest.raises(WrongUse, match="must be 0 or more and not all 0"):
             linear()([FIRST, SECOND], bad)
-    with pytest.raises(WrongUse, match='"minmax" is no normalisation.*did you mean "min-max"'):
+    with pytest.raises(WrongUse, match='"minmax" is not a known normalisation.*did you mean "min-max"'):
         make("linear('minmax')", FUSIONS, "fusion")
     with pytest.raises(WrongUse, match='"mean" is no treatment of missing documents.*drop, min, zero'):
         linear(missing="mean")

@@ -118,7 +118,7 @@ def test_wrong_use(files, run):
     assert run("push", "--index", "my.index", "--to", store).returncode == 2  # keeps nothing without vectors
     assert run("push", "--index", "my.index", "--to", store, "--impacts", BM25).returncode == 0
     for more, said in (
-        (["--model", "bm25"], '"bm25" is no model of a store'),
+        (["--model", "bm25"], '"bm25" is not a known model of a store'),
         (["--feedback", "rm3"], "needs --index"),
         (["--index", "my.index"], "--index would change nothing here"),
         (["--device", "cpu"], "--device would change nothing here"),

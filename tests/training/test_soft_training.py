@@ -326,7 +326,7 @@ def test_runs_and_several_teachers_score_all_pairs_before_the_training(toy):
 
 
 def test_wrong_settings_say_what_is_accepted(toy):
-    with pytest.raises(WrongUse, match="choose from: listwise_kl, margin_mse, pointwise"):
+    with pytest.raises(WrongUse, match="choose from: listwise-kl, margin-mse, pointwise"):
         Settings(loss="mse")
     with pytest.raises(WrongUse, match="have a meaning with a loss on scores"):
         Settings(judged=0.5)
