@@ -185,7 +185,7 @@ class FusedAttention:
         longest = int(layout.lengths.max())
         if bias is None and self._window is not None and longest > self._window + 1:
             bias = _by_distance(self.heads, self._window, -(-longest // _USUAL) * _USUAL)
-        attend = infer.attend if qkv.dtype is torch.bfloat16 else wide.attend
+        attend = infer.attend if machine.INFER_LOOPS else wide.attend
         return attend(qkv, layout.ends, self.heads, bias)
 
 
