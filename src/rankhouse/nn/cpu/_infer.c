@@ -55,6 +55,7 @@ enum { BF16, INT8 };                       /* products of which numbers; what is
 #define WIDE 64  /* columns of a panel: four registers */
 #define BLOCK 32 /* rows and columns of four of AMX's tiles of sums */
 #define NEAR 393216 /* bytes of rows that stay in the second-level cache */
+#define NEAR_QKV 1048576 /* the same of queries, keys and values */
 
 /* sum += a . b in each place. As instructions, not intrinsics: compilers copy every sum before they add to it. */
 #define DOT_BF16(sum, a, b) sum = _mm512_dpbf16_ps(sum, (__m512bh)(a), (__m512bh)(b))
@@ -551,7 +552,8 @@ typedef struct {
     int64_t rows, heads, d;
     const float *bias; /* (heads, stride): added to the score of key j for query i at [centre + j - i]; or NULL */
     int64_t stride, centre;
-    void *out; /* (tokens, heads, d) */
+    void *out;     /* (tokens, heads, d) */
+    int64_t first; /* token that qkv begins with */
 } Attention;
 
 /* Transpose 16 x 16 words of 4 bytes. */
@@ -654,6 +656,22 @@ INSIDE __m512 rounder(const int type, const void *x, int64_t step, int64_t rows,
     return _mm512_set1_ps(set_scale(largest, top, unit));
 }
 
+/* The same for each of sixteen columns of values. */
+INSIDE __m512 column_rounder(const int type, const Head *h, const void *v, int64_t step, float *units) {
+    __m512i largest = _mm512_setzero_si512();
+    for (int64_t j = 0; j < h->length; j++) largest = _mm512_max_epi32(largest, size_bits(get(type, v, j * step)));
+    __m512 most = _mm512_castsi512_ps(largest), top = _mm512_set1_ps(TOP_VALUE);
+    _mm512_storeu_ps(units, _mm512_div_ps(most, top));
+    return _mm512_maskz_div_ps(_mm512_cmp_ps_mask(most, _mm512_setzero_ps(), _CMP_GT_OQ), top, most);
+}
+
+/* The largest whole number of a query or a key, with which d products fit into 32 bits: d top^2 < 2^31, which a float of
+ * 2^31 - 1 is. */
+INSIDE float most_of_query(int64_t d) {
+    float top = floorf(sqrtf(2147480000.0f / (float)d));
+    return top < 32767.0f ? top : 32767.0f;
+}
+
 /* keys: for each 32 keys, each pair of numbers; values: for each 32 columns, each pair of tokens. */
 INSIDE void lay_out(const int type, Head *h, const void *k, int64_t step) {
     const void *v = from(type, k, step / 3);
@@ -671,11 +689,7 @@ INSIDE void lay_out(const int type, Head *h, const void *k, int64_t step) {
     for (int64_t i = 0; i < h->d; i += 16) {
         int wide = h->d - i / 32 * 32 > 16 ? 32 : 16;
         int32_t *out = h->values + i / 32 * 32 * (h->places / 2) + i % 32;
-        __m512i largest = _mm512_setzero_si512();
-        for (int64_t j = 0; j < h->length; j++) largest = _mm512_max_epi32(largest, size_bits(get(type, v, j * step + i)));
-        __m512 most = _mm512_castsi512_ps(largest), top = _mm512_set1_ps(TOP_VALUE);
-        by = _mm512_maskz_div_ps(_mm512_cmp_ps_mask(most, _mm512_setzero_ps(), _CMP_GT_OQ), top, most);
-        _mm512_storeu_ps(h->value_units + i, _mm512_div_ps(most, top));
+        by = column_rounder(type, h, from(type, v, i), step, h->value_units + i);
         for (int64_t j = 0; j < h->places; j += 32)
             for (int64_t p = j; p < j + 16; p++, out += wide) {
                 __m512i low = _mm512_setzero_si512(), high = low;
@@ -777,7 +791,7 @@ INSIDE float oddness(const float *bias, int64_t length) {
 
 INSIDE void attend_head(const int type, const Attention *a, int64_t start, int64_t length, int64_t head, Head *h) {
     int64_t step = 3 * a->heads * a->d, size = type == BF16 ? 2 : 4;
-    const void *q = from(type, a->qkv, start * step + head * a->d);
+    const void *q = from(type, a->qkv, (start - a->first) * step + head * a->d);
     const float *table = a->bias ? a->bias + head * a->stride + a->centre : NULL;
     float odd = table ? oddness(table - length, 2 * length) : 0.0f;
     h->length = length, h->places = (length + 31) / 32 * 32;
@@ -821,10 +835,9 @@ static int64_t longest(const int64_t *ends, int64_t rows) {
 }
 
 /* Returns 0 where there is no memory. */
-static int attend_rows(const Attention *a, int type) {
+FOR static int attend_rows_in_pairs(const Attention *a, int type) {
     size_t places = (size_t)(longest(a->ends, a->rows) + 31) / 32 * 32, d = (size_t)a->d, pairs = (d + 31) / 32 * 16;
-    float top = floorf(sqrtf(2147480000.0f / (float)d)); /* d top^2 < 2^31, which a float of 2^31 - 1 is */
-    Head h = {.d = a->d, .pairs = (int64_t)pairs, .top = top < 32767.0f ? top : 32767.0f};
+    Head h = {.d = a->d, .pairs = (int64_t)pairs, .top = most_of_query(a->d)};
     char *room = malloc(4 * (places * (pairs + d / 2 + TALL / 2 + TALL) + TALL * pairs + d) + 64);
     if (room == NULL) return 0;
     h.keys = (int32_t *)(((uintptr_t)room + 63) / 64 * 64), h.values = h.keys + places * pairs;
@@ -984,7 +997,7 @@ INSIDE_TILES void hear_tiles(const TileHead *h, const int both, int64_t i, float
 INSIDE_TILES void attend_head_in_tiles(const Attention *a, int64_t start, int64_t length, int64_t head, TileHead *h) {
     int64_t d = a->d, step = 3 * a->heads * d;
     float sums[BLOCK * BLOCK] __attribute__((aligned(64))), most[BLOCK], by[BLOCK];
-    const uint16_t *x = (const uint16_t *)a->qkv + start * step + head * d;
+    const uint16_t *x = (const uint16_t *)a->qkv + (start - a->first) * step + head * d;
     h->length = length, h->places = (length + 31) / 32 * 32;
     lay_out_tiles(h, x + step / 3, step);
     for (int64_t first = 0; first < length; first += BLOCK) {
@@ -1011,19 +1024,238 @@ INSIDE_TILES void attend_head_in_tiles(const Attention *a, int64_t start, int64_
     }
 }
 
-/* Returns 0 where there is no memory. */
-FOR_TILES static int attend_rows_in_tiles(const Attention *a) {
-    Tiles before;
-    size_t places = (size_t)(longest(a->ends, a->rows) + 31) / 32 * 32, d = (size_t)a->d;
-    char *room = calloc(1, 4 * (places * (d + SIDE + BLOCK) + SIDE * d) + 64);
-    if (room == NULL) return 0;
-    TileHead h = {.d = a->d, .keys = (uint32_t *)(((uintptr_t)room + 63) / 64 * 64)};
+/* int8's attention by tiles of bytes, with the sums of attend_head: a number of 16 bits is 256 times a byte and another,
+ * signed byte, and its products are those of both. */
+
+#define DEEP 64 /* bytes of a row of tiles: both of 32 numbers of a query, or one of 64 tokens' weights */
+
+/* 2^16 high + 2^8 middle + low, three tiles. */
+INSIDE __m512i join(const int32_t *sums, int r) {
+    __m512i low = _mm512_load_si512(sums + SIDE * r), middle = _mm512_load_si512(sums + TILE_WORDS + SIDE * r);
+    __m512i high = _mm512_load_si512(sums + 2 * TILE_WORDS + SIDE * r);
+    return _mm512_add_epi32(_mm512_add_epi32(low, _mm512_slli_epi32(middle, 8)), _mm512_slli_epi32(high, 16));
+}
+
+/* Both bytes of 32 numbers, in the last 16 bits of two vectors: first the high ones. */
+INSIDE __m512i bytes_of(__m512i a, __m512i b) {
+    __m512i half = _mm512_set1_epi32(128);
+    __m512i y = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(_mm512_srli_epi32(_mm512_add_epi32(a, half), 8)));
+    y = _mm512_inserti32x4(y, _mm512_cvtepi32_epi8(_mm512_srli_epi32(_mm512_add_epi32(b, half), 8)), 1);
+    y = _mm512_inserti32x4(y, _mm512_cvtepi32_epi8(a), 2);
+    return _mm512_inserti32x4(y, _mm512_cvtepi32_epi8(b), 3);
+}
+
+/* The same of numbers of four vectors, side by side in one place; ``both``: the words of two and two. */
+INSIDE void interleave(const __m512i n[4], const int is_signed, __m512i both[2], __m512i *high, __m512i *low) {
+    __m512i even = _mm512_set1_epi16(0x00ff), ab, cd;
+    ab = both[0] = above_low(n[0], _mm512_slli_epi32(n[1], 16));
+    cd = both[1] = above_low(n[2], _mm512_slli_epi32(n[3], 16));
+    *low = _mm512_ternarylogic_epi32(even, ab, _mm512_slli_epi16(cd, 8), 0xca);
+    if (is_signed) ab = _mm512_add_epi16(ab, _mm512_set1_epi16(128)), cd = _mm512_add_epi16(cd, _mm512_set1_epi16(128));
+    *high = _mm512_ternarylogic_epi32(even, _mm512_srli_epi16(ab, 8), cd, 0xca);
+}
+
+/* keys: for each 16 keys, a tile for 32 numbers; values: for each 16 columns and 64 tokens, two tiles, the high bytes
+ * first. Tokens i, i + 32, i + 16 and i + 48 are one word. */
+INSIDE_TILES void lay_out_bytes(Head *h, const float *k, int64_t step) {
+    const float *v = k + step / 3;
+    int32_t *keys = h->keys, *values = h->values;
+    __m512 by = rounder(INT8, k, step, h->length, h->d, h->top, &h->key_unit);
+    for (int64_t j = 0; j < h->length; j += SIDE)
+        for (int64_t c = 0; c < h->d; c += 32, keys += TILE_WORDS) {
+            __m512i r[SIDE];
+            for (int i = 0; i < SIDE; i++) {
+                int64_t at = (j + i) * step + c;
+                r[i] = _mm512_setzero_si512();
+                if (j + i < h->length) r[i] = bytes_of(whole(INT8, k, at, by), whole(INT8, k, at + 16, by));
+            }
+            transpose(r);
+            for (int i = 0; i < SIDE; i++) _mm512_store_si512(keys + SIDE * i, r[i]);
+        }
+    for (int64_t i = 0; i < h->d; i += SIDE) {
+        by = column_rounder(INT8, h, v + i, step, h->value_units + i);
+        for (int64_t j = 0; j < h->places; j += DEEP, values += 2 * TILE_WORDS)
+            for (int64_t p = 0; p < SIDE; p++) {
+                __m512i n[4], both[2], high, low;
+                UNROLL for (int part = 0; part < 4; part++) {
+                    int64_t token = j + p + SIDE * part;
+                    n[part] = token < h->length ? whole(INT8, v, token * step + i, by) : _mm512_setzero_si512();
+                }
+                interleave(n, 1, both, &high, &low);
+                _mm512_store_si512(values + SIDE * p, high);
+                _mm512_store_si512(values + TILE_WORDS + SIDE * p, low);
+            }
+    }
+}
+
+/* Products of sixteen queries, which stand as bytes 0, low, high, 0 of 32 numbers, with sixteen keys. */
+INSIDE_TILES void score_bytes(const Head *h, int64_t j, int32_t *sums) {
+    const int32_t *keys = h->keys + j * h->d / 2;
+    WRITTEN;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    for (int64_t c = 0; c < h->d; c += 32, keys += TILE_WORDS) {
+        const char *queries = (const char *)h->queries + c * 4 * SIDE;
+        if (j == 0 || h->d > 32) {
+            _tile_loadd(3, queries, 128);
+            _tile_loadd(4, queries + 32, 128);
+            _tile_loadd(5, queries + 64, 128);
+        }
+        _tile_loadd(6, keys, 64);
+        _tile_dpbssd(0, 3, 6);
+        _tile_dpbssd(1, 4, 6);
+        _tile_dpbssd(2, 5, 6);
+    }
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + TILE_WORDS, 64);
+    _tile_stored(2, sums + 2 * TILE_WORDS, 64);
+    WRITTEN;
+}
+
+/* Scores of up to sixteen queries in tiles, and the largest of each. */
+INSIDE_TILES void score_all_bytes(const Head *h, int tall, const float *units, const float *const *bias, __m512 *most) {
+    int32_t sums[2][3 * TILE_WORDS] __attribute__((aligned(64)));
+    for (int r = 0; r < tall; r++) most[r] = _mm512_set1_ps(-3.0e38f);
+    score_bytes(h, 0, sums[0]);
+    for (int64_t j = 0; j < h->length; j += SIDE) {
+        const int32_t *now = sums[j / SIDE % 2];
+        if (j + SIDE < h->length) score_bytes(h, j + SIDE, sums[(j / SIDE + 1) % 2]);
+        for (int r = 0; r < tall; r++) {
+            __m512 added = bias[r] ? _mm512_loadu_ps(bias[r] + j) : _mm512_setzero_ps();
+            __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(join(now, r)), _mm512_set1_ps(units[r]), added);
+            if (j + SIDE > h->length) t = or_lowest(h->length - j, t);
+            most[r] = _mm512_max_ps(most[r], t);
+            _mm512_store_ps(h->scores + (j + r) * SIDE, t);
+        }
+    }
+}
+
+/* Weights of all keys as bytes, two tiles for 64 tokens, and the inverse of each query's sum. */
+INSIDE_TILES void weigh_bytes(const Head *h, int tall, const __m512 *largest, float *by) {
+    __m512i ones = _mm512_set1_epi16(1);
+    for (int r = 0; r < tall; r++) {
+        __m512 most = _mm512_set1_ps(_mm512_reduce_max_ps(largest[r]));
+        __m512i sum = _mm512_setzero_si512();
+        for (int64_t j = 0; j < h->places; j += DEEP) {
+            __m512i n[4], both[2], high, low;
+            int32_t *out = h->weights + j / DEEP * 2 * TILE_WORDS + SIDE * r;
+            UNROLL for (int part = 0; part < 4; part++) {
+                int64_t token = j + SIDE * part;
+                n[part] = _mm512_setzero_si512();
+                if (token < h->length)
+                    n[part] = weight(INT8, _mm512_sub_ps(_mm512_load_ps(h->scores + (token + r) * SIDE), most));
+            }
+            interleave(n, 0, both, &high, &low);
+            DOT_PAIRS(sum, both[0], ones);
+            DOT_PAIRS(sum, both[1], ones);
+            _mm512_store_si512(out, high);
+            _mm512_store_si512(out + TILE_WORDS, low);
+        }
+        by[r] = 1.0f / (float)_mm512_reduce_add_epi32(sum);
+    }
+}
+
+/* Products of sixteen queries' weights with 16 columns of values from column i on, for 64 tokens. */
+INSIDE_TILES void hear_bytes(const Head *h, int64_t i, int64_t j, int32_t *sums) {
+    const int32_t *values = h->values + i * (h->places / 2) + j / DEEP * 2 * TILE_WORDS;
+    const int32_t *weights = h->weights + j / DEEP * 2 * TILE_WORDS;
+    WRITTEN;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_loadd(3, weights, 64);
+    _tile_loadd(5, values, 64);
+    _tile_dpbusd(2, 3, 5);
+    _tile_loadd(6, values + TILE_WORDS, 64);
+    _tile_dpbusd(1, 3, 6);
+    _tile_loadd(4, weights + TILE_WORDS, 64);
+    _tile_dpbusd(0, 4, 6);
+    _tile_dpbusd(1, 4, 5);
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + TILE_WORDS, 64);
+    _tile_stored(2, sums + 2 * TILE_WORDS, 64);
+    WRITTEN;
+}
+
+/* Means of 16 columns of values from column i on. */
+INSIDE_TILES void hear_all_bytes(const Head *h, int64_t i, const float *by, int tall, float *out, int64_t step) {
+    int32_t sums[2][3 * TILE_WORDS] __attribute__((aligned(64)));
+    __m512 heard[SIDE], unit = _mm512_loadu_ps(h->value_units + i);
+    UNROLL for (int r = 0; r < SIDE; r++) heard[r] = _mm512_setzero_ps();
+    hear_bytes(h, i, 0, sums[0]);
+    for (int64_t j = 0; j < h->places; j += DEEP) {
+        const int32_t *now = sums[j / DEEP % 2];
+        if (j + DEEP < h->places) hear_bytes(h, i, j + DEEP, sums[(j / DEEP + 1) % 2]);
+        for (int r = 0; r < tall; r++) heard[r] = _mm512_add_ps(heard[r], _mm512_cvtepi32_ps(join(now, r)));
+    }
+    for (int r = 0; r < tall; r++)
+        _mm512_storeu_ps(out + r * step, _mm512_mul_ps(heard[r], _mm512_mul_ps(unit, _mm512_set1_ps(by[r]))));
+}
+
+/* As attend_head of int8; d is a multiple of 32. */
+INSIDE_TILES void attend_head_in_bytes(const Attention *a, int64_t start, int64_t length, int64_t head, Head *h) {
+    int64_t d = a->d, step = 3 * a->heads * d;
+    const float *own = (const float *)a->qkv + (start - a->first) * step + head * d;
+    const float *table = a->bias ? a->bias + head * a->stride + a->centre : NULL;
+    float odd = table ? oddness(table - length, 2 * length) : 0.0f;
+    h->length = length, h->places = (length + DEEP - 1) / DEEP * DEEP;
+    lay_out_bytes(h, own + step / 3, step);
+    for (int64_t first = 0; first < length; first += SIDE) {
+        int tall = length - first < SIDE ? (int)(length - first) : SIDE;
+        const float *bias[SIDE];
+        float by[SIDE], units[SIDE];
+        __m512 most[SIDE];
+        for (int r = 0; r < tall; r++) {
+            const float *x = own + (first + r) * step;
+            prefetch((const char *)(x + d), 4 * step, 4 * d);
+            __m512 to_whole = rounder(INT8, x, 0, 1, d, h->top, units + r);
+            for (int64_t c = 0; c < d; c += 32) {
+                __m512i bytes = bytes_of(whole(INT8, x, c, to_whole), whole(INT8, x, c + 16, to_whole));
+                char *out = (char *)h->queries + c * 4 * SIDE + 128 * r;
+                _mm256_store_si256((__m256i *)(out + 32), _mm512_extracti64x4_epi64(bytes, 1));
+                _mm256_store_si256((__m256i *)(out + 64), _mm512_castsi512_si256(bytes));
+            }
+            units[r] *= h->key_unit;
+            bias[r] = table ? table - first - r : NULL;
+        }
+        score_all_bytes(h, tall, units, bias, most);
+        weigh_bytes(h, tall, most, by);
+        for (int r = 0; r < tall; r++) by[r] += 0.0f * units[r] + odd;
+        for (int64_t i = 0; i < d; i += SIDE)
+            hear_all_bytes(h, i, by, tall, (float *)a->out + ((start + first) * a->heads + head) * d + i, a->heads * d);
+    }
+}
+
+FOR_TILES static void attend_bf16_in_tiles(const Attention *a, char *room, size_t places) {
+    size_t d = (size_t)a->d;
+    TileHead h = {.d = a->d, .keys = (uint32_t *)room};
     h.values = h.keys + places / 2 * d, h.weights = h.values + places / 2 * d;
     h.scores = (float *)(h.weights + places * SIDE), h.last = (uint16_t *)(h.scores + places * BLOCK);
-    open_tiles(&before);
     for (int64_t row = 0; row < a->rows; row++)
         for (int64_t head = 0; head < a->heads; head++)
             attend_head_in_tiles(a, a->ends[row], a->ends[row + 1] - a->ends[row], head, &h);
+}
+
+FOR_TILES static void attend_int8_in_tiles(const Attention *a, char *room, size_t places) {
+    size_t d = (size_t)a->d;
+    Head h = {.d = a->d, .top = most_of_query(a->d), .keys = (int32_t *)room};
+    h.values = h.keys + places / 2 * d, h.weights = h.values + places / 2 * d;
+    h.scores = (float *)(h.weights + places * SIDE / 2), h.queries = (int32_t *)(h.scores + places * SIDE);
+    h.value_units = (float *)(h.queries + SIDE * d);
+    for (int64_t row = 0; row < a->rows; row++)
+        for (int64_t head = 0; head < a->heads; head++)
+            attend_head_in_bytes(a, a->ends[row], a->ends[row + 1] - a->ends[row], head, &h);
+}
+
+/* Returns 0 where there is no memory. */
+FOR_TILES static int attend_rows_in_tiles(const Attention *a, int type) {
+    Tiles before;
+    size_t places = (size_t)(longest(a->ends, a->rows) + DEEP - 1) / DEEP * DEEP, d = (size_t)a->d;
+    char *room = calloc(1, 4 * (places * (d + SIDE + BLOCK) + (SIDE + 1) * d) + 64);
+    if (room == NULL) return 0;
+    open_tiles(&before);
+    (type == INT8 ? attend_int8_in_tiles : attend_bf16_in_tiles)(a, (char *)(((uintptr_t)room + 63) / 64 * 64), places);
     close_tiles(&before);
     free(room);
     return 1;
@@ -1218,6 +1450,35 @@ static int multiply_rows(Product *p, int type) {
 
 /* Adds the second product of the first one's result to the second one's ``out``, some rows at a time, so that this
  * result stays near the processor. Returns 0 where there is no memory. */
+static int attend_rows(const Attention *a, int type) {
+#if TILES
+    if (tiles && a->d % 32 == 0) return attend_rows_in_tiles(a, type);
+#endif
+    return attend_rows_in_pairs(a, type);
+}
+
+/* Some rows' queries, keys and values at a time, which then stay near the processor. Returns 0 as above. */
+static int attend_to_product(Product p, Attention a, int type) {
+    const int64_t *ends = a.ends, row_bytes = p.steps * 4, size = type == INT8 ? 4 : 2, rows = a.rows;
+    const uint8_t *given = p.rows;
+    const float *scales = p.row_scale;
+    int64_t most = longest(ends, rows), some = NEAR_QKV / p.columns / size;
+    int memory = 1;
+    some = some < most ? most : some > ends[rows] ? ends[rows] : some;
+    char *room = malloc((size_t)(some * p.columns * size) + 64);
+    if (room == NULL) return 0;
+    a.qkv = p.out = (void *)(((uintptr_t)room + 63) / 64 * 64);
+    for (int64_t row = 0; memory && row < rows; row += a.rows) {
+        for (a.rows = 1; row + a.rows < rows && ends[row + a.rows + 1] - ends[row] <= some; a.rows++) {}
+        a.first = ends[row], a.ends = ends + row;
+        p.count = ends[row + a.rows] - a.first, p.rows = given + a.first * row_bytes;
+        if (type == INT8) p.row_scale = scales + a.first;
+        memory = multiply_rows(&p, type) && attend_rows(&a, type);
+    }
+    free(room);
+    return memory;
+}
+
 static int feed_rows(Product up, Product down, int type) {
     const int64_t size = type == INT8 ? 4 : 2, count = up.count;
     int64_t some = NEAR / up.columns / size / BLOCK * BLOCK;
@@ -1299,7 +1560,7 @@ PyDoc_STRVAR(attend_doc,
              "Let every token hear its own row; scores are in base 2.");
 
 static PyObject *attend(PyObject *self, PyObject *args) {
-    Attention a;
+    Attention a = {.first = 0};
     Address qkv, ends, bias, out;
     int type, memory;
     if (!PyArg_ParseTuple(args, "iKKLLLKLLK", &type, &qkv, &ends, &a.rows, &a.heads, &a.d, &bias, &a.stride, &a.centre, &out))
@@ -1309,11 +1570,30 @@ static PyObject *attend(PyObject *self, PyObject *args) {
     a.bias = AT(float, bias);
     a.out = AT(void, out);
     Py_BEGIN_ALLOW_THREADS;
-#if TILES
-    if (type == BF16 && tiles && a.d % 32 == 0) memory = attend_rows_in_tiles(&a);
-    else
-#endif
-        memory = attend_rows(&a, type);
+    memory = attend_rows(&a, type);
+    Py_END_ALLOW_THREADS;
+    return finished(memory);
+}
+
+PyDoc_STRVAR(attend_to_doc,
+             "attend_to(type, rows, scales, weight, weight_scale, zeros, product_bias, steps, ends, count, heads, d, bias,\n"
+             "          stride, centre, out)\n\n"
+             "Multiply rows of tokens by the weight of queries, keys and values, and let every token hear its row.");
+
+static PyObject *attend_to(PyObject *self, PyObject *args) {
+    Attention a = {.first = 0};
+    Product p = {.into = STORED, .activation = NONE};
+    Address rows, scales, weight, weight_scale, zeros, product_bias, ends, bias, out;
+    int type, memory;
+    if (!PyArg_ParseTuple(args, "iKKKKKKLKLLLKLLK", &type, &rows, &scales, &weight, &weight_scale, &zeros, &product_bias,
+                          &p.steps, &ends, &a.rows, &a.heads, &a.d, &bias, &a.stride, &a.centre, &out))
+        return NULL;
+    p.rows = AT(uint8_t, rows), p.row_scale = AT(float, scales), p.weight = AT(uint8_t, weight);
+    p.weight_scale = AT(float, weight_scale), p.zeros = AT(int32_t, zeros), p.bias = AT(float, product_bias);
+    p.columns = 3 * a.heads * a.d;
+    a.ends = AT(int64_t, ends), a.bias = AT(float, bias), a.out = AT(void, out);
+    Py_BEGIN_ALLOW_THREADS;
+    memory = attend_to_product(p, a, type);
     Py_END_ALLOW_THREADS;
     return finished(memory);
 }
@@ -1415,6 +1695,7 @@ static PyMethodDef methods[] = {{"supported", supported, METH_NOARGS, supported_
                                 {"product", product, METH_VARARGS, product_doc},
                                 {"feed", feed, METH_VARARGS, feed_doc},
                                 {"attend", attend, METH_VARARGS, attend_doc},
+                                {"attend_to", attend_to, METH_VARARGS, attend_to_doc},
                                 {"attend_once", attend_once, METH_VARARGS, attend_once_doc},
                                 {"attend_first", attend_first, METH_VARARGS, attend_first_doc},
                                 {"turn", turn, METH_VARARGS, turn_doc},
