@@ -1397,18 +1397,24 @@ FOR static int first_rows(const First *o) {
 /* -------- rotary positions */
 
 /* Pairs of numbers of each head are complex numbers, and are multiplied by those of the token's circle (d). */
-FOR static void turn_rows(uint16_t *x, const float *circle, int64_t rows, int64_t step, int64_t heads, int64_t d) {
+INSIDE void turn_all(const int type, void *x, const float *circle, int64_t rows, int64_t step, int64_t heads, int64_t d) {
     __m512 one = _mm512_set1_ps(1.0f);
-    for (int64_t row = 0; row < rows; row++, x += step, circle += d)
+    for (int64_t row = 0; row < rows; row++, circle += d)
         for (int64_t i = 0; i < d; i += 16) {
             __m512 by = _mm512_loadu_ps(circle + i), real = _mm512_moveldup_ps(by), other = _mm512_movehdup_ps(by);
             for (int64_t head = 0; head < heads; head++) {
-                __m512 own = from_bf16(x + head * d + i), turned = _mm512_permute_ps(own, 0xb1);
+                int64_t at = row * step + head * d + i;
+                __m512 own = get(type, x, at), turned = _mm512_permute_ps(own, 0xb1);
                 /* each product is rounded before they are added, as complex numbers are multiplied elsewhere */
                 own = _mm512_fmaddsub_ps(one, _mm512_mul_ps(own, real), _mm512_mul_ps(turned, other));
-                to_bf16(x + head * d + i, own);
+                put(type, x, at, own);
             }
         }
+}
+
+FOR static void turn_rows(int type, void *x, const float *circle, int64_t rows, int64_t step, int64_t heads, int64_t d) {
+    if (type == BF16) turn_all(BF16, x, circle, rows, step, heads, d);
+    else turn_all(INT8, x, circle, rows, step, heads, d);
 }
 #endif
 
@@ -1639,14 +1645,15 @@ static PyObject *attend_first(PyObject *self, PyObject *args) {
     return finished(memory);
 }
 
-PyDoc_STRVAR(turn_doc, "turn(x, circle, rows, step, heads, d)\n\nTurn the first heads of rows by their circles, in place.");
+PyDoc_STRVAR(turn_doc, "turn(type, x, circle, rows, step, heads, d)\n\nTurn the first heads of rows by their circles.");
 
 static PyObject *turn(PyObject *self, PyObject *args) {
     Address x, circle;
     long long rows, step, heads, d;
-    if (!PyArg_ParseTuple(args, "KKLLLL", &x, &circle, &rows, &step, &heads, &d)) return NULL;
+    int type;
+    if (!PyArg_ParseTuple(args, "iKKLLLL", &type, &x, &circle, &rows, &step, &heads, &d)) return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    turn_rows(AT(uint16_t, x), AT(float, circle), rows, step, heads, d);
+    turn_rows(type, AT(void, x), AT(float, circle), rows, step, heads, d);
     Py_END_ALLOW_THREADS;
     return finished(1);
 }

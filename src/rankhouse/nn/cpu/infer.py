@@ -88,6 +88,17 @@ class PackedLinear:
         machine.call(_infer.feed, (*given, *weights, checked(x, torch.float32, then._out), *sizes))
         return x
 
+    def attend(self, rows: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) -> Tensor:
+        """Return what :func:`attend` makes of the result, of some rows at a time: (t, k) -> (t, m / 3) bf16."""
+        out = torch.empty(len(rows), self._out // 3, dtype=torch.bfloat16)
+        if int(ends[-1]) != len(rows):
+            raise ValueError(f"rows end at {int(ends[-1])}, there are {len(rows)} tokens")
+        weight = self._weight, None, None, self._bias, self._in // 2
+        sizes = checked(ends[None], torch.int64, len(ends)), len(ends) - 1, heads, self._out // 3 // heads
+        given = BF16, self._checked(rows, out), None
+        machine.call(_infer.attend_to, (*given, *weight, *sizes, *bias_layout(bias, ends, heads), out))
+        return out
+
     def _checked(self, rows: Tensor, out: Tensor) -> Tensor:
         if len(out) != len(rows):
             raise ValueError(f"{len(rows)} rows were multiplied into {len(out)}")
@@ -126,9 +137,7 @@ class FusedNorm:
         count, width = x.shape
         checked(x, torch.float32, width if self._gain is None else len(self._gain))
         rows = torch.empty_like(x, dtype=torch.bfloat16)
-        machine.call(
-            _infer.norm, (BF16, x, self._gain, self._shift, self._eps, count, width, rows, None)
-        )
+        machine.call(_infer.norm, (BF16, x, self._gain, self._shift, self._eps, count, width, rows, None))
         return x, rows
 
 
@@ -139,21 +148,6 @@ def packed(weight: Tensor, together: int) -> Tensor:
     whole = weight.new_zeros(panels * _PANEL, inside)
     whole[:out] = weight
     return whole.view(panels, _PANEL, inside // together, together).transpose(1, 2).contiguous()
-
-
-class _InferAttend(NamedTuple):
-    """Arguments of the loop ``attend``; ``stride`` and ``centre`` say how the bias is laid out."""
-
-    kind: int
-    qkv: Tensor
-    ends: Tensor
-    rows: int
-    heads: int
-    deep: int
-    bias: Tensor | None
-    stride: int
-    centre: int
-    out: Tensor
 
 
 class _AttendOnce(NamedTuple):
@@ -186,25 +180,22 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
     checked(ends[None], torch.int64, len(ends))
     if int(ends[-1]) != len(qkv):
         raise ValueError(f"rows end at {int(ends[-1])}, there are {len(qkv)} tokens")
-    stride = 0 if bias is None else checked(bias, torch.float32, bias.shape[1]).shape[1]
-    beyond = 2 * machine.REGISTER  # scores are computed by two registers
-    if bias is not None and (len(bias) != heads or stride // 2 < int(ends.diff().max()) + beyond):
-        raise ValueError(f"a bias of shape {tuple(bias.shape)} is too small for {heads} heads and these rows")
     out = qkv.new_empty(len(qkv), width)
-    arguments = _InferAttend(
-        kind=BF16 if is_bf16 else INT8,
-        qkv=qkv,
-        ends=ends,
-        rows=len(ends) - 1,
-        heads=heads,
-        deep=width // heads,
-        bias=bias,
-        stride=stride,
-        centre=stride // 2,
-        out=out,
-    )
-    machine.call(_infer.attend, arguments)
+    sizes = len(ends) - 1, heads, width // heads
+    kind = BF16 if is_bf16 else INT8
+    machine.call(_infer.attend, (kind, qkv, ends, *sizes, *bias_layout(bias, ends, heads), out))
     return out
+
+
+def bias_layout(bias: Tensor | None, ends: Tensor, heads: int) -> tuple[Tensor | None, int, int]:
+    """Return a bias as the loops take it: numbers of a head, and which of them is for a query's own place."""
+    if bias is None:
+        return None, 0, 0
+    stride = checked(bias, torch.float32, bias.shape[1]).shape[1]
+    beyond = 2 * machine.REGISTER  # scores are computed by two registers
+    if len(bias) != heads or stride // 2 < int(ends.diff().max()) + beyond:
+        raise ValueError(f"a bias of shape {tuple(bias.shape)} is too small for {heads} heads and these rows")
+    return bias, stride, stride // 2
 
 
 def attend_once(queries: Tensor, x: Tensor, ends: Tensor) -> Tensor:
@@ -273,10 +264,10 @@ def attend_first(queries: Tensor, keys_values: Tensor, ends: Tensor, most: int |
 
 
 def turn(x: Tensor, circle: Tensor, heads: int) -> None:
-    """Multiply the first heads of x (t, any * d) bf16, complex numbers, by circle (t, d / 2), in place."""
-    d = 2 * circle.shape[1]
-    checked(x, torch.bfloat16, x.shape[1])
+    """Multiply the first heads of x (t, any * d), complex numbers of bf16 or float32, by circle (t, d / 2)."""
+    d, is_bf16 = 2 * circle.shape[1], x.dtype is torch.bfloat16
+    checked(x, torch.bfloat16 if is_bf16 else torch.float32, x.shape[1])
     by = checked(torch.view_as_real(circle).view(len(circle), d), torch.float32, d, len(x))
     if heads * d > x.shape[1] or d % machine.REGISTER:
         raise ValueError(f"{heads} heads of {d} numbers in rows of {x.shape[1]}")
-    machine.call(_infer.turn, (x, by, len(x), x.shape[1], heads, d))
+    machine.call(_infer.turn, (BF16 if is_bf16 else INT8, x, by, len(x), x.shape[1], heads, d))

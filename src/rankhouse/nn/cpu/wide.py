@@ -110,6 +110,25 @@ class QuantisedLinear:
         machine.call(_infer.feed, (*given, *weights, checked(x, torch.float32, then._out), *sizes))
         return x
 
+    def attend(self, rows: Tensor | ByteRows, ends: Tensor, heads: int, bias: Tensor | None = None) -> Tensor:
+        """Return what :func:`attend` makes of the result: (t, k) -> (t, m / 3) float32.
+
+        The loops of ``_infer.c`` compute some rows' queries, keys and values at a time.
+        """
+        if not isinstance(self._own, PanelProduct):
+            return attend(self(rows), ends, heads, bias)
+        rows = _bytes(rows)
+        count = len(rows.scales)
+        if int(ends[-1]) != count:
+            raise ValueError(f"rows end at {int(ends[-1])}, there are {count} tokens")
+        out = torch.empty(count, self._out // 3)
+        weight = *self._own.weights(self._scale, self._bias), self._in // 4
+        sizes = checked(ends[None], torch.int64, len(ends)), len(ends) - 1, heads, self._out // 3 // heads
+        given = infer.INT8, checked(rows.values[:count], torch.uint8, self._in), rows.scales
+        layout = infer.bias_layout(bias, ends, heads)
+        machine.call(_infer.attend_to, (*given, *weight, *sizes, *layout, out))
+        return out
+
     def _compute(self, rows: ByteRows, out: Tensor | ByteRows, into: int) -> Tensor:
         """Put what is made of products into out."""
         count = len(rows.scales)
@@ -169,7 +188,12 @@ class PanelProduct:
             machine.call(_infer.quantise, (made, *made.shape, *(part[some] for part in bytes_)))
 
     def _put(
-        self, rows: Tensor, row_scale: Tensor, of_columns: tuple[Tensor, Tensor | None, int], into: int, out: Tensor
+        self,
+        rows: Tensor,
+        row_scale: Tensor,
+        of_columns: tuple[Tensor, Tensor | None, int],
+        into: int,
+        out: Tensor,
     ) -> None:
         column_scale, bias, activation = of_columns
         for half, weight in enumerate(self._packed):
@@ -305,16 +329,15 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
     Returns:
         (t, heads * d) float32.
     """
+    if machine.INFER_LOOPS:
+        return infer.attend(qkv, ends, heads, bias)
     width = qkv.shape[1] // 3
     checked(qkv, torch.float32, 3 * width)
     if int(ends[-1]) != len(qkv):
         raise ValueError(f"rows end at {int(ends[-1])}, there are {len(qkv)} tokens")
-    stride = 0 if bias is None else checked(bias, torch.float32, bias.shape[1]).shape[1]
-    if bias is not None and (len(bias) != heads or stride // 2 < int(ends.diff().max()) + _COLUMNS):
-        raise ValueError(f"a bias of shape {tuple(bias.shape)} is too small for {heads} heads and these rows")
     out = torch.empty(len(qkv), width)
     sizes = (len(ends) - 1, heads, width // heads)
-    machine.call(_wide.attend, (qkv, ends, *sizes, bias, stride, stride // 2, out))
+    machine.call(_wide.attend, (qkv, ends, *sizes, *infer.bias_layout(bias, ends, heads), out))
     return out
 
 
