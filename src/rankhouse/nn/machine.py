@@ -1,7 +1,7 @@
 """Device, precision and threads of a computation, exactly; and what this processor can.
 
 ``_infer.c`` (scoring in bf16 and int8) needs AVX512_BF16 and AVX512_VNNI, and uses AMX on Linux where the
-processor has it; ``_wide.c`` (int8, with the same bits) needs AVX2; ``_train.c`` (light rankers, float32) chooses
+processor has it; ``_wide.c`` (int8, with the same bits) needs AVX2; ``_train.c`` (light rankers) chooses
 among AVX-512, AVX2 and NEON. They are built where a C compiler is found. Without them PyTorch computes the
 same, but for int8. RANKHOUSE_CPU=avx512 does without AMX, RANKHOUSE_CPU=avx2 without AVX-512 too,
 RANKHOUSE_CPU=plain without any of the loops: for comparisons.
@@ -10,6 +10,7 @@ RANKHOUSE_CPU=plain without any of the loops: for comparisons.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -311,6 +312,24 @@ def _at_once(work: Callable[..., None], *args: object) -> Future[None]:
     done: Future[None] = Future()
     done.set_result(None)
     return done
+
+
+_work = threading.local()
+_MOST_WORK = 2**24
+
+
+def work(size: int) -> Tensor:
+    """Return memory for loops of this thread, the same at each call: (``size`` or more,) uint8.
+
+    The system maps what is asked for anew, and fills it with zeros, again and again. Up to 16 MB are kept,
+    and freed with the thread.
+    """
+    kept: Tensor | None = getattr(_work, "kept", None)
+    if kept is None or len(kept) < size:
+        kept = torch.empty(size, dtype=torch.uint8)
+        if size <= _MOST_WORK:
+            _work.kept = kept
+    return kept
 
 
 def checked(x: Tensor, dtype: torch.dtype, width: int, rows: int | None = None) -> Tensor:

@@ -55,7 +55,6 @@ enum { BF16, INT8 };                       /* products of which numbers; what is
 #define WIDE 64  /* columns of a panel: four registers */
 #define BLOCK 32 /* rows and columns of four of AMX's tiles of sums */
 #define NEAR 393216 /* bytes of rows that stay in the second-level cache */
-#define NEAR_QKV 1048576 /* the same of queries, keys and values */
 
 /* sum += a . b in each place. As instructions, not intrinsics: compilers copy every sum before they add to it. */
 #define DOT_BF16(sum, a, b) sum = _mm512_dpbf16_ps(sum, (__m512bh)(a), (__m512bh)(b))
@@ -171,6 +170,7 @@ INSIDE void to_bf16(uint16_t *out, __m512 x) { _mm256_storeu_si256((__m256i *)ou
 typedef struct {
     const uint8_t *rows, *weight; /* rows end to end; panels of WIDE columns, each step 4 bytes of every column */
     int64_t count, steps, columns; /* steps: bytes of a row / 4 */
+    int64_t out_step;              /* numbers between rows of out */
     const float *bias, *weight_scale, *row_scale;
     const int32_t *zeros; /* of int8: what a column's sum is for a row of zeros (bytes 128) */
     void *out;
@@ -238,7 +238,7 @@ INSIDE void finish_rows(const int n, const Product *p, const Sums *s, int row, i
     const float *sums = s->sums + row * s->step + j;
     __m512 y[MOST];
     EACH y[i] = _mm512_loadu_ps(sums + i * s->step);
-    const int64_t at = first * p->columns + column;
+    const int64_t at = first * p->out_step + column;
     if (type == INT8) {
         __m512 scale = _mm512_loadu_ps(p->weight_scale + column);
         __m512 bias = p->bias ? _mm512_loadu_ps(p->bias + column) : _mm512_setzero_ps();
@@ -247,21 +247,21 @@ INSIDE void finish_rows(const int n, const Product *p, const Sums *s, int row, i
         EACH y[i] = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(y[i]), zeros)) * scale;
         EACH y[i] = apart(y[i] * _mm512_set1_ps(p->row_scale[first + i])) + bias;
         steady_activate(n, y, activation);
-        if (into == ADDED) EACH y[i] = _mm512_loadu_ps(out + i * p->columns) + y[i];
-        if (into == MULTIPLIED) EACH y[i] = _mm512_loadu_ps(out + i * p->columns) * y[i];
-        EACH _mm512_storeu_ps(out + i * p->columns, y[i]);
+        if (into == ADDED) EACH y[i] = _mm512_loadu_ps(out + i * p->out_step) + y[i];
+        if (into == MULTIPLIED) EACH y[i] = _mm512_loadu_ps(out + i * p->out_step) * y[i];
+        EACH _mm512_storeu_ps(out + i * p->out_step, y[i]);
         return;
     }
     if (p->bias) EACH y[i] = _mm512_add_ps(y[i], _mm512_loadu_ps(p->bias + column));
     activate(n, y, activation);
     if (into == ADDED) {
         float *out = (float *)p->out + at;
-        EACH _mm512_storeu_ps(out + i * p->columns, _mm512_add_ps(_mm512_loadu_ps(out + i * p->columns), y[i]));
+        EACH _mm512_storeu_ps(out + i * p->out_step, _mm512_add_ps(_mm512_loadu_ps(out + i * p->out_step), y[i]));
         return;
     }
     uint16_t *out = (uint16_t *)p->out + at;
-    if (into == MULTIPLIED) EACH y[i] = _mm512_mul_ps(y[i], from_bf16(out + i * p->columns));
-    EACH to_bf16(out + i * p->columns, y[i]);
+    if (into == MULTIPLIED) EACH y[i] = _mm512_mul_ps(y[i], from_bf16(out + i * p->out_step));
+    EACH to_bf16(out + i * p->out_step, y[i]);
 }
 
 /* The same for rows before ``end``, and up to ``wide`` columns. */
@@ -553,7 +553,7 @@ typedef struct {
     const float *bias; /* (heads, stride): added to the score of key j for query i at [centre + j - i]; or NULL */
     int64_t stride, centre;
     void *out;     /* (tokens, heads, d) */
-    int64_t first; /* token that qkv begins with */
+    int64_t first, out_step; /* token that qkv begins with; numbers between tokens of out */
 } Attention;
 
 /* Transpose 16 x 16 words of 4 bytes. */
@@ -813,10 +813,10 @@ INSIDE void attend_head(const int type, const Attention *a, int64_t start, int64
         }
         score(h, units, bias, most);
         for (int r = 0; r < TALL; r++) by[r] = weigh(type, h, r, most[r]) + (0.0f * units[r] + odd);
-        void *out = (char *)a->out + ((start + first) * a->heads + head) * a->d * size;
+        void *out = (char *)a->out + ((start + first) * a->out_step + head * a->d) * size;
         for (int64_t i = 0; i < a->d; i += 32)
-            if (a->d - i > 16) hear(type, h, 2, i, by, tall, out, a->heads * a->d);
-            else hear(type, h, 1, i, by, tall, out, a->heads * a->d);
+            if (a->d - i > 16) hear(type, h, 2, i, by, tall, out, a->out_step);
+            else hear(type, h, 1, i, by, tall, out, a->out_step);
     }
 }
 
@@ -1015,7 +1015,7 @@ INSIDE_TILES void attend_head_in_tiles(const Attention *a, int64_t start, int64_
         for (int64_t i = 0; i < d; i += BLOCK) {
             hear_tiles(h, tall > SIDE, i, sums);
             for (int r = 0; r < tall; r++) {
-                uint16_t *out = (uint16_t *)a->out + ((start + first + r) * a->heads + head) * d + i;
+                uint16_t *out = (uint16_t *)a->out + (start + first + r) * a->out_step + head * d + i;
                 __m512 scale = _mm512_set1_ps(by[r]);
                 to_bf16(out, _mm512_mul_ps(_mm512_load_ps(sums + BLOCK * r), scale));
                 to_bf16(out + SIDE, _mm512_mul_ps(_mm512_load_ps(sums + BLOCK * r + SIDE), scale));
@@ -1223,7 +1223,7 @@ INSIDE_TILES void attend_head_in_bytes(const Attention *a, int64_t start, int64_
         weigh_bytes(h, tall, most, by);
         for (int r = 0; r < tall; r++) by[r] += 0.0f * units[r] + odd;
         for (int64_t i = 0; i < d; i += SIDE)
-            hear_all_bytes(h, i, by, tall, (float *)a->out + ((start + first) * a->heads + head) * d + i, a->heads * d);
+            hear_all_bytes(h, i, by, tall, (float *)a->out + (start + first) * a->out_step + head * d + i, a->out_step);
     }
 }
 
@@ -1243,6 +1243,7 @@ FOR_TILES static void attend_int8_in_tiles(const Attention *a, char *room, size_
     h.values = h.keys + places / 2 * d, h.weights = h.values + places / 2 * d;
     h.scores = (float *)(h.weights + places * SIDE / 2), h.queries = (int32_t *)(h.scores + places * SIDE);
     h.value_units = (float *)(h.queries + SIDE * d);
+    memset(h.queries, 0, SIDE * d * 4);
     for (int64_t row = 0; row < a->rows; row++)
         for (int64_t head = 0; head < a->heads; head++)
             attend_head_in_bytes(a, a->ends[row], a->ends[row + 1] - a->ends[row], head, &h);
@@ -1252,7 +1253,7 @@ FOR_TILES static void attend_int8_in_tiles(const Attention *a, char *room, size_
 FOR_TILES static int attend_rows_in_tiles(const Attention *a, int type) {
     Tiles before;
     size_t places = (size_t)(longest(a->ends, a->rows) + DEEP - 1) / DEEP * DEEP, d = (size_t)a->d;
-    char *room = calloc(1, 4 * (places * (d + SIDE + BLOCK) + (SIDE + 1) * d) + 64);
+    char *room = malloc(4 * (places * (d + SIDE + BLOCK) + (SIDE + 1) * d) + 64);
     if (room == NULL) return 0;
     open_tiles(&before);
     (type == INT8 ? attend_int8_in_tiles : attend_bf16_in_tiles)(a, (char *)(((uintptr_t)room + 63) / 64 * 64), places);
@@ -1463,25 +1464,43 @@ static int attend_rows(const Attention *a, int type) {
     return attend_rows_in_pairs(a, type);
 }
 
-/* Some rows' queries, keys and values at a time, which then stay near the processor. Returns 0 as above. */
-static int attend_to_product(Product p, Attention a, int type) {
-    const int64_t *ends = a.ends, row_bytes = p.steps * 4, size = type == INT8 ? 4 : 2, rows = a.rows;
-    const uint8_t *given = p.rows;
-    const float *scales = p.row_scale;
-    int64_t most = longest(ends, rows), some = NEAR_QKV / p.columns / size;
-    int memory = 1;
-    some = some < most ? most : some > ends[rows] ? ends[rows] : some;
-    char *room = malloc((size_t)(some * p.columns * size) + 64);
-    if (room == NULL) return 0;
-    a.qkv = p.out = (void *)(((uintptr_t)room + 63) / 64 * 64);
-    for (int64_t row = 0; memory && row < rows; row += a.rows) {
-        for (a.rows = 1; row + a.rows < rows && ends[row + a.rows + 1] - ends[row] <= some; a.rows++) {}
-        a.first = ends[row], a.ends = ends + row;
-        p.count = ends[row + a.rows] - a.first, p.rows = given + a.first * row_bytes;
-        if (type == INT8) p.row_scale = scales + a.first;
-        memory = multiply_rows(&p, type) && attend_rows(&a, type);
+/* Queries, keys and values of some heads; p computes those of all. Returns 0 as above. */
+static int project(Product p, const Attention *a, int64_t head, int64_t all_heads, int type) {
+    const int64_t all = all_heads * a->d, columns = a->heads * a->d, size = type == INT8 ? 4 : 2;
+    const Product whole = p;
+    char *out = p.out;
+    p.out_step = 3 * columns;
+    if (columns == all) return multiply_rows(&p, type);
+    p.columns = columns;
+    for (int64_t part = 0; part < 3; part++, out += columns * size) {
+        const int64_t column = part * all + head * a->d;
+        p.weight = whole.weight + column * p.steps * 4, p.out = out;
+        p.bias = whole.bias ? whole.bias + column : NULL;
+        if (type == INT8) p.weight_scale = whole.weight_scale + column, p.zeros = whole.zeros + column;
+        if (!multiply_rows(&p, type)) return 0;
     }
-    free(room);
+    return 1;
+}
+
+/* Rows of ``tokens`` together, ``heads`` heads at a time, whose queries, keys and values stay near the processor, in room.
+ * Returns 0 as above. */
+static int attend_to_product(Product p, Attention a, int type, int64_t tokens, int64_t heads, void *room) {
+    const int64_t *ends = a.ends, all_heads = a.heads, rows = a.rows, row_bytes = p.steps * 4;
+    const Product whole = p;
+    const float *bias = a.bias;
+    char *out = a.out;
+    int memory = 1;
+    a.qkv = p.out = room, a.out_step = all_heads * a.d, a.heads = heads;
+    for (int64_t row = 0; row < rows; row += a.rows) {
+        for (a.rows = 1; row + a.rows < rows && ends[row + a.rows + 1] - ends[row] <= tokens; a.rows++) {}
+        a.first = ends[row], a.ends = ends + row;
+        p.count = ends[row + a.rows] - a.first, p.rows = whole.rows + a.first * row_bytes;
+        if (type == INT8) p.row_scale = whole.row_scale + a.first;
+        for (int64_t head = 0; head < all_heads && memory; head += heads) {
+            a.out = out + head * a.d * (type == INT8 ? 4 : 2), a.bias = bias ? bias + head * a.stride : NULL;
+            memory = project(p, &a, head, all_heads, type) && attend_rows(&a, type);
+        }
+    }
     return memory;
 }
 
@@ -1529,7 +1548,7 @@ static PyObject *product(PyObject *self, PyObject *args) {
     p.zeros = AT(int32_t, zeros);
     p.weight_scale = AT(float, weight_scale);
     p.bias = AT(float, bias);
-    p.out = AT(void, out);
+    p.out = AT(void, out), p.out_step = p.columns;
     Py_BEGIN_ALLOW_THREADS;
     memory = multiply_rows(&p, type);
     Py_END_ALLOW_THREADS;
@@ -1555,6 +1574,7 @@ static PyObject *feed(PyObject *self, PyObject *args) {
     up.weight_scale = AT(float, weight_scale[0]), down.weight_scale = AT(float, weight_scale[1]);
     up.bias = AT(float, bias[0]), down.bias = AT(float, bias[1]);
     down.steps = up.columns / (type == INT8 ? 4 : 2), down.out = AT(void, out);
+    up.out_step = up.columns, down.out_step = down.columns;
     Py_BEGIN_ALLOW_THREADS;
     memory = feed_rows(up, down, type);
     Py_END_ALLOW_THREADS;
@@ -1574,7 +1594,7 @@ static PyObject *attend(PyObject *self, PyObject *args) {
     a.qkv = AT(void, qkv);
     a.ends = AT(int64_t, ends);
     a.bias = AT(float, bias);
-    a.out = AT(void, out);
+    a.out = AT(void, out), a.out_step = a.heads * a.d;
     Py_BEGIN_ALLOW_THREADS;
     memory = attend_rows(&a, type);
     Py_END_ALLOW_THREADS;
@@ -1583,23 +1603,26 @@ static PyObject *attend(PyObject *self, PyObject *args) {
 
 PyDoc_STRVAR(attend_to_doc,
              "attend_to(type, rows, scales, weight, weight_scale, zeros, product_bias, steps, ends, count, heads, d, bias,\n"
-             "          stride, centre, out)\n\n"
-             "Multiply rows of tokens by the weight of queries, keys and values, and let every token hear its row.");
+             "          stride, centre, out, room, tokens, together)\n\n"
+             "Multiply rows of tokens by the weight of queries, keys and values, and let every token hear its row:\n"
+             "tokens and heads ``together`` in room, which holds the longest row at least.");
 
 static PyObject *attend_to(PyObject *self, PyObject *args) {
     Attention a = {.first = 0};
     Product p = {.into = STORED, .activation = NONE};
-    Address rows, scales, weight, weight_scale, zeros, product_bias, ends, bias, out;
+    Address rows, scales, weight, weight_scale, zeros, product_bias, ends, bias, out, room;
+    long long tokens, together;
     int type, memory;
-    if (!PyArg_ParseTuple(args, "iKKKKKKLKLLLKLLK", &type, &rows, &scales, &weight, &weight_scale, &zeros, &product_bias,
-                          &p.steps, &ends, &a.rows, &a.heads, &a.d, &bias, &a.stride, &a.centre, &out))
+    if (!PyArg_ParseTuple(args, "iKKKKKKLKLLLKLLKKLL", &type, &rows, &scales, &weight, &weight_scale, &zeros, &product_bias,
+                          &p.steps, &ends, &a.rows, &a.heads, &a.d, &bias, &a.stride, &a.centre, &out, &room,
+                          &tokens, &together))
         return NULL;
     p.rows = AT(uint8_t, rows), p.row_scale = AT(float, scales), p.weight = AT(uint8_t, weight);
     p.weight_scale = AT(float, weight_scale), p.zeros = AT(int32_t, zeros), p.bias = AT(float, product_bias);
     p.columns = 3 * a.heads * a.d;
     a.ends = AT(int64_t, ends), a.bias = AT(float, bias), a.out = AT(void, out);
     Py_BEGIN_ALLOW_THREADS;
-    memory = attend_to_product(p, a, type);
+    memory = attend_to_product(p, a, type, tokens, together, AT(void, room));
     Py_END_ALLOW_THREADS;
     return finished(memory);
 }

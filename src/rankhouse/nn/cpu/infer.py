@@ -8,6 +8,7 @@ Shapes: n rows, t tokens of all rows together, k inputs, m outputs, d width of a
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -96,7 +97,8 @@ class PackedLinear:
         weight = self._weight, None, None, self._bias, self._in // 2
         sizes = checked(ends[None], torch.int64, len(ends)), len(ends) - 1, heads, self._out // 3 // heads
         given = BF16, self._checked(rows, out), None
-        machine.call(_infer.attend_to, (*given, *weight, *sizes, *bias_layout(bias, ends, heads), out))
+        layout, room = bias_layout(bias, ends, heads), portions(ends, heads, sizes[3], 2)
+        machine.call(_infer.attend_to, (*given, *weight, *sizes, *layout, out, *room))
         return out
 
     def _checked(self, rows: Tensor, out: Tensor) -> Tensor:
@@ -185,6 +187,23 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
     kind = BF16 if is_bf16 else INT8
     machine.call(_infer.attend, (kind, qkv, ends, *sizes, *bias_layout(bias, ends, heads), out))
     return out
+
+
+_NEAR = 2**20  # bytes of queries, keys and values that stay near the processor
+_TOGETHER = 512  # tokens of rows that are read together
+
+
+def portions(ends: Tensor, heads: int, d: int, size: int) -> tuple[Tensor, int, int]:
+    """Return memory for queries, keys and values, how many tokens and how many heads are computed together.
+
+    Heads are whole panels of the weight, and the longest row is computed at once.
+    """
+    tokens = min(max(int(ends.diff().max()), _TOGETHER), int(ends[-1]))
+    least = _PANEL // math.gcd(_PANEL, d)
+    counts = [count for count in range(least, heads, least) if heads % count == 0]
+    fit = [count for count in [*counts, heads] if 3 * tokens * count * d * size <= _NEAR]
+    together = max(fit) if fit else min([*counts, heads])
+    return machine.work(3 * tokens * together * d * size), tokens, together
 
 
 def bias_layout(bias: Tensor | None, ends: Tensor, heads: int) -> tuple[Tensor | None, int, int]:

@@ -125,8 +125,8 @@ class QuantisedLinear:
         weight = *self._own.weights(self._scale, self._bias), self._in // 4
         sizes = checked(ends[None], torch.int64, len(ends)), len(ends) - 1, heads, self._out // 3 // heads
         given = infer.INT8, checked(rows.values[:count], torch.uint8, self._in), rows.scales
-        layout = infer.bias_layout(bias, ends, heads)
-        machine.call(_infer.attend_to, (*given, *weight, *sizes, *layout, out))
+        layout, room = infer.bias_layout(bias, ends, heads), infer.portions(ends, heads, sizes[3], 4)
+        machine.call(_infer.attend_to, (*given, *weight, *sizes, *layout, out, *room))
         return out
 
     def _compute(self, rows: ByteRows, out: Tensor | ByteRows, into: int) -> Tensor:

@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from rankhouse.nn import machine
-from rankhouse.nn.cpu import infer, wide
+from rankhouse.nn.cpu import wide
 from rankhouse.nn.cpu.infer import TILE, FusedNorm, PackedLinear
 from rankhouse.nn.machine import Activation, Compute, multiplies
 
