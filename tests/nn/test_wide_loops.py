@@ -84,7 +84,7 @@ def test_products_have_the_same_bits_with_every_set(rows, inside, outside, activ
         up = wide.QuantisedLinear(weight, given_bias, activation, feeds=True)
         made = up(x)
         down = wide.QuantisedLinear(second, None)
-        gated = wide.QuantisedLinear(weight, given_bias, activation, gated=True)
+        gated = wide.QuantisedLinear(torch.cat([weight, weight.flip(0)]), None, activation, gated=True)
         return [
             wide.QuantisedLinear(weight, given_bias, activation)(x),
             made.values[:rows],

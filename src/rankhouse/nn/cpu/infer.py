@@ -49,7 +49,7 @@ class Arguments(NamedTuple):
 
 
 class PackedLinear:
-    """act(x Wᵀ + b) in bf16 with packed weights; may add its result to the residual, or multiply a gate by it.
+    """act(x Wᵀ + b) in bf16, weights packed; may add its result to the residual, or multiply a gate by it.
 
     Args:
         bias: (m,), or None.
@@ -90,7 +90,7 @@ class PackedLinear:
         return x
 
     def attend(self, rows: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) -> Tensor:
-        """Return what :func:`attend` makes of the result, of some rows at a time: (t, k) -> (t, m / 3) bf16."""
+        """Return what :func:`attend` makes of the result, some rows at a time: (t, k) -> (t, m / 3) bf16."""
         out = torch.empty(len(rows), self._out // 3, dtype=torch.bfloat16)
         if int(ends[-1]) != len(rows):
             raise ValueError(f"rows end at {int(ends[-1])}, there are {len(rows)} tokens")
@@ -168,7 +168,7 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
     """Softmax attention of every row of tokens over itself, scores in base 2.
 
     Args:
-        qkv: (t, 3 * heads * d) bf16, or float32 for the arithmetic of int8: queries, keys, values side by side.
+        qkv: (t, 3 * heads * d) bf16, or float32 for int8's arithmetic: queries, keys, values side by side.
         ends: (n + 1,) int64, where rows begin and end in t.
         bias: (heads, 2 * c + 1) float32, added to the score of key j for query i: column c + j - i; c is at
             least the longest row plus 32. None: nothing is added.
@@ -283,7 +283,7 @@ def attend_first(queries: Tensor, keys_values: Tensor, ends: Tensor, most: int |
 
 
 def turn(x: Tensor, circle: Tensor, heads: int) -> None:
-    """Multiply the first heads of x (t, any * d), complex numbers of bf16 or float32, by circle (t, d / 2)."""
+    """Multiply the first heads of x (t, any * d) bf16 or float32, complex numbers, by circle (t, d / 2)."""
     d, is_bf16 = 2 * circle.shape[1], x.dtype is torch.bfloat16
     checked(x, torch.bfloat16 if is_bf16 else torch.float32, x.shape[1])
     by = checked(torch.view_as_real(circle).view(len(circle), d), torch.float32, d, len(x))

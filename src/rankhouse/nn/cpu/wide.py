@@ -4,8 +4,8 @@ A weight has one scale for each output and lies within -63..63, a row of activat
 in -127..127 is multiplied as X + 128. Sums of two products then fit into the 16 bits in which oneDNN adds
 where the processor lacks VNNI, and are exact everywhere (with weights up to 127 it cuts them off there,
 silently). The loops add in one order, those of ``_infer.c`` (with AVX512_BF16, or AMX) too: scores are equal
-to the bit on all processors, and whatever instructions oneDNN may use (tests try SSE4.1, AVX and AVX2). Shapes: n rows, t tokens of all rows together, k inputs, m outputs, d width
-of a head, w width.
+to the bit on all processors, and whatever instructions oneDNN may use (tests try SSE4.1, AVX and AVX2).
+Shapes: n rows, t tokens of all rows together, k inputs, m outputs, d width of a head, w width.
 """
 
 from __future__ import annotations
@@ -163,9 +163,9 @@ class PanelProduct:
     def __init__(self, weight: Tensor, *, gated: bool) -> None:
         self._columns, self._inputs = weight.shape
         self._columns //= 2 if gated else 1
-        self._packed = [infer.packed(part, 4) for part in weight.split(self._columns)]
+        self._packed = [infer.packed(part, 4) for part in torch.split(weight, self._columns)]
         zeros = onednn_int8.ZERO * weight.sum(1, dtype=torch.int32)
-        self._zeros = zeros.split(self._columns)
+        self._zeros = torch.split(zeros, self._columns)
 
     def weights(self, scale: Tensor, bias: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the weight as the loops take it."""
