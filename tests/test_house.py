@@ -123,6 +123,7 @@ def test_functions_take_few_parameters():
 # io: 100 for SQLite and Arrow, of which a database and a saved dataset are corpora. serve: 114 and cli: 5 for
 # a page that is there while a folder is read for the first time. nn: 24 for two products that are one loop.
 # models: 50 for vectors of an encoder's tokens, and tables of texts. io: 40 for what an attack found in them.
+# nn: 61 for int8 of one arithmetic by three kinds of loops, and queries, keys and values some heads at a time.
 BUDGETS = {
     "cli": (4_845, 4_020),
     "cluster": (1_623, 1_603),
@@ -134,12 +135,12 @@ BUDGETS = {
     "systems": (2_830, 1_900),
     "training explanation stores": (12_386, 11_700),
     "index models ranking labels evaluation": (25_513, 19_100),
-    "text nn page": (7_627, 6_390),
+    "text nn page": (7_688, 6_390),
     "io": (6_788, 3_300),
     "core": (2_810, 1_850),
     "hosts": (2_070, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 87_284, 66_000
+MOST_ALL, PLANNED_ALL = 87_345, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 
