@@ -123,7 +123,7 @@ def test_functions_take_few_parameters():
 # io: 100 for SQLite and Arrow, of which a database and a saved dataset are corpora. serve: 114 and cli: 5 for
 # a page that is there while a folder is read for the first time. nn: 24 for two products that are one loop.
 # models: 50 for vectors of an encoder's tokens, and tables of texts. io: 40 for what an attack found in them.
-# nn: 61 for int8 of one arithmetic by three kinds of loops, and queries, keys and values some heads at a time.
+# nn: 61 for one arithmetic of int8 by three kinds of loops, queries, keys and values of some heads at a time.
 BUDGETS = {
     "cli": (4_845, 4_020),
     "cluster": (1_623, 1_603),

@@ -321,7 +321,7 @@ _MOST_WORK = 2**24
 def work(size: int) -> Tensor:
     """Return memory for loops of this thread, the same at each call: (``size`` or more,) uint8.
 
-    The system maps what is asked for anew, and fills it with zeros, again and again. Up to 16 MB are kept,
+    The system would map new memory at each call, and fill it with zeros. Up to 16 MB are kept,
     and freed with the thread.
     """
     kept: Tensor | None = getattr(_work, "kept", None)
