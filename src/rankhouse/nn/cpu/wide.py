@@ -177,24 +177,17 @@ class PanelProduct:
         Args:
             scaled: As for :class:`GroupedProduct`.
         """
-        row_scale, column_scale, bias, activation, into, out, *bytes_ = scaled
+        row_scale, *of_columns, into, out, bytes_, scales = scaled
         if out is not None:
-            self._put(rows, row_scale, (column_scale, bias, activation), into, out)
+            self._put(rows, row_scale, of_columns, into=into, out=out)
             return
         for start in range(0, len(rows), _TILE):
             some = slice(start, min(start + _TILE, len(rows)))
             made = torch.empty(some.stop - start, self._columns)
-            self._put(rows[some], row_scale[some], (column_scale, bias, activation), into, made)
-            machine.call(_infer.quantise, (made, *made.shape, *(part[some] for part in bytes_)))
+            self._put(rows[some], row_scale[some], of_columns, into=into, out=made)
+            machine.call(_infer.quantise, (made, *made.shape, bytes_[some], scales[some]))
 
-    def _put(
-        self,
-        rows: Tensor,
-        row_scale: Tensor,
-        of_columns: tuple[Tensor, Tensor | None, int],
-        into: int,
-        out: Tensor,
-    ) -> None:
+    def _put(self, rows: Tensor, row_scale: Tensor, of_columns: list[Any], into: int, out: Tensor) -> None:
         column_scale, bias, activation = of_columns
         for half, weight in enumerate(self._packed):
             columns = slice(half * self._columns, (half + 1) * self._columns)
