@@ -6,8 +6,7 @@ Model and texts are those of ``benchmarks/latency.py``. Each set of instructions
 one thread; they take turns in every round. Printed are the processor time of a call, the median of its ratios
 to the first set's in the same round, how many scores have other bits than the first set's, the largest of
 these differences in standard deviations of fp32's scores, and the correlation (Spearman) with fp32's. "AVX2's
-loops" are those of ``_wide.c``, with oneDNN's products by all instructions: what int8 costs that has the same
-bits on every x86.
+loops" are those of ``_wide.c``, with all of oneDNN's instructions. int8 has no other bits in any row.
 """
 
 from __future__ import annotations

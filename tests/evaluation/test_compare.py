@@ -172,7 +172,7 @@ def test_wrong_names_are_refused_with_the_choices():
         compare(RUNS, QRELS, "AP", baseline="bm25")
     with pytest.raises(WrongUse, match=r'"wilcoxon" is not a known test.*randomization, t'):
         compare(RUNS, QRELS, "AP", baseline="first", test="wilcoxon")
-    with pytest.raises(WrongUse, match=r'"holms" is no correction.*did you mean "holm"'):
+    with pytest.raises(WrongUse, match=r'"holms" is not a known correction.*did you mean "holm"'):
         compare(RUNS, QRELS, "AP", baseline="first", correction="holms")
     with pytest.raises(WrongUse, match="seed = -1"):
         compare(RUNS, QRELS, "AP", baseline="first", seed=-1)

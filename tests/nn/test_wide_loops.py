@@ -1,4 +1,4 @@
-"""int8 on processors without AVX512_BF16: exact products, loops against PyTorch, one order everywhere."""
+"""int8: exact products, loops against PyTorch, and the same bits by every set of instructions."""
 
 import hashlib
 import os
@@ -9,22 +9,140 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn import machine
-from rankhouse.nn.cpu import onednn_int8, wide
+from rankhouse.nn.cpu import infer, onednn_int8, wide
 from rankhouse.nn.layers.attention import FusedAttention, RowLayout, attend_once
 from rankhouse.nn.layers.linear import Gated, linear
 from rankhouse.nn.machine import Compute, choose
 
-needs_loops = pytest.mark.skipif(
-    not machine.has_wide_int8(), reason="not compiled, or other loops serve this processor"
+needs_loops = pytest.mark.skipif(not machine.has_int8(), reason="not compiled, or no AVX2 and no NEON")
+needs_both = pytest.mark.skipif(
+    not (machine.INFER_LOOPS and machine.has_int8()), reason="this processor has one kind of loops"
 )
 INT8 = Compute("int8")
+
+
+@pytest.fixture(params=["AMX", "AVX-512", "AVX2"])
+def loops(request, monkeypatch):
+    """Compute with each kind of loops that this processor has."""
+    if request.param == "AMX" and not machine.TILES:
+        pytest.skip("this processor, or its system, lacks AMX")
+    if request.param == "AVX-512" and not machine.INFER_LOOPS:
+        pytest.skip("this processor lacks AVX512_BF16")
+    use(request.param, monkeypatch)
+    yield request.param
+    if machine.TILES:
+        infer._infer.use_tiles(machine.TILES)
+
+
+def use(kind, monkeypatch):
+    """Compute with "AMX", "AVX-512" or "AVX2", and oneDNN's products."""
+    monkeypatch.setattr(machine, "INFER_LOOPS", kind != "AVX2")
+    if kind != "AVX2":
+        infer._infer.use_tiles(kind == "AMX")
+
+
+def with_each(monkeypatch, compute):
+    """Return results of ``compute`` with each kind of loops, which are lists of tensors."""
+    results = []
+    for kind in ["AMX"] * machine.TILES + ["AVX-512", "AVX2"]:
+        use(kind, monkeypatch)
+        results.append(compute())
+    infer._infer.use_tiles(machine.TILES)
+    return results
+
+
+def equal(results):
+    """Return whether all results have the same bits."""
+    return all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
+
+
+@needs_both
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.integers(1, 90),
+    inside=st.sampled_from([16, 48, 64, 384, 1536]),
+    outside=st.sampled_from([16, 80, 208]),
+    activation=st.sampled_from(["none", "relu", "gelu", "gelu_tanh", "silu"]),
+    seed=st.integers(0, 99),
+)
+def test_products_have_the_same_bits_with_every_set(rows, inside, outside, activation, seed, monkeypatch):
+    x, weight, bias = some(rows, inside, seed=seed), some(outside, inside, seed=seed + 1), some(outside)
+    x[0] *= 1e3
+    second, residual = some(32, outside, seed=seed + 2), some(rows, 32, seed=3)
+    if inside > 999:
+        weight[0], x[-1] = 9.0, 9.0  # the largest sums
+    given_bias = bias if seed % 2 else None
+
+    def compute():
+        up = wide.QuantisedLinear(weight, given_bias, activation, feeds=True)
+        made = up(x)
+        down = wide.QuantisedLinear(second, None)
+        gated = wide.QuantisedLinear(torch.cat([weight, weight.flip(0)]), None, activation, gated=True)
+        return [
+            wide.QuantisedLinear(weight, given_bias, activation)(x),
+            made.values[:rows],
+            made.scales,
+            up.feed(x, down, residual.clone()),
+            gated(x),
+            wide.QuantisedLinear(weight, given_bias).add(x, some(rows, outside, seed=5)),
+        ]
+
+    assert equal(with_each(monkeypatch, compute))
+
+
+@needs_both
+@pytest.mark.parametrize("rows", [1, 2, 33])
+def test_norms_have_the_same_bits_with_every_set(rows, monkeypatch):
+    x, gain, shift = some(rows, 112) * 3 + 1, some(112), some(112)
+
+    def compute():
+        results = []
+        for given_gain, given_shift in ((gain, shift), (gain, None), (None, None)):
+            normed, made = wide.WideNorm(given_gain, given_shift, 1e-6)(x.clone())
+            results += [normed, made.values[:rows], made.scales]
+        return results
+
+    assert equal(with_each(monkeypatch, compute))
+
+
+@needs_both
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    sizes=st.lists(st.integers(1, 150), min_size=1, max_size=6),
+    d=st.sampled_from([16, 32, 48, 64, 96]),
+    size=st.sampled_from([0.1, 1.0, 30.0]),
+    biased=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_attention_has_the_same_bits_with_every_set(sizes, d, size, biased, seed, monkeypatch):
+    ends, heads = RowLayout(torch.tensor(sizes), INT8).ends, 3
+    qkv = some(sum(sizes), 3 * heads * d, seed=seed)
+    qkv[:, : heads * d] *= size
+    bias = some(heads, 2 * 190 + 1, seed=seed + 1) if biased else None
+    x, weight = some(sum(sizes), 64, seed=seed + 2), some(3 * heads * d, 64, seed=seed + 3)
+
+    def compute():
+        by_product = wide.QuantisedLinear(weight, None).attend(x, ends, heads, bias)
+        return [wide.attend(qkv, ends, heads, bias), by_product]
+
+    assert equal(with_each(monkeypatch, compute))
+
+
+@needs_both
+@pytest.mark.parametrize("d", [32, 512])
+def test_attention_adds_the_largest_products_with_the_same_bits(d, monkeypatch):
+    qkv = torch.ones(200, 3 * d)
+    qkv[::2, : 2 * d] = -1
+    qkv[:, 2 * d :] = some(200, 1).sign()
+    ends = torch.tensor([0, 70, 200])
+    assert equal(with_each(monkeypatch, lambda: [wide.attend(qkv, ends, 1)]))
 
 
 def some(*shape, seed=0):
@@ -63,7 +181,7 @@ def test_products_are_whole_numbers_times_their_scales(rows, inside, outside, se
 
 @needs_loops
 @pytest.mark.parametrize("activation", ["none", "relu", "gelu", "gelu_tanh", "silu"])
-def test_activations_gates_and_bytes(activation):
+def test_activations_gates_and_bytes(activation, loops):
     plain = {"none": lambda x: x, "relu": F.relu, "gelu": F.gelu, "silu": F.silu,
              "gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}[activation]  # fmt: skip
     x, up, gate = some(37, 64), some(96, 64, seed=1), some(96, 64, seed=2)
@@ -82,7 +200,7 @@ def test_activations_gates_and_bytes(activation):
 
 
 @needs_loops
-def test_rows_are_rounded_to_the_nearest_byte():
+def test_rows_are_rounded_to_the_nearest_byte(loops):
     x = torch.tensor([[0.0] * 16, [1.0, -1.0, 0.5, -0.5] * 4, [127.0, 2.5, 3.5, -2.5] * 4])
     values, scales = wide._bytes(x)
     assert values[:3].tolist() == [[128] * 16, [255, 1, 192, 64] * 4, [255, 130, 132, 126] * 4]
@@ -91,7 +209,7 @@ def test_rows_are_rounded_to_the_nearest_byte():
 
 @needs_loops
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_not_finite_stays_seen(wrong):
+def test_what_is_not_finite_stays_seen(wrong, loops):
     x = some(3, 32)
     x[1, 7] = wrong
     out = wide.QuantisedLinear(some(16, 32), None)(x)
@@ -105,7 +223,7 @@ def test_what_is_not_finite_stays_seen(wrong):
 
 
 @needs_loops
-def test_norms():
+def test_norms(loops):
     x, gain, shift = some(20, 48), some(48, seed=1), some(48, seed=2)
     normed, rows = wide.WideNorm(gain, shift, 1e-5)(x.clone())
     torch.testing.assert_close(normed, F.layer_norm(x, (48,), gain, shift, 1e-5), atol=1e-5, rtol=1e-5)
@@ -121,7 +239,7 @@ def test_norms():
 @needs_loops
 @pytest.mark.parametrize("window", [None, 8])
 @pytest.mark.parametrize("d", [16, 32, 48])
-def test_attention_equals_pytorchs(d, window):
+def test_attention_equals_pytorchs(d, window, loops):
     heads, lengths = 3, torch.tensor([1, 2, 15, 16, 17, 40, 130])
     qkv = some(int(lengths.sum()), 3 * heads * d)
     layout = RowLayout(lengths, INT8)
@@ -145,7 +263,7 @@ def test_attention_equals_pytorchs(d, window):
 @needs_loops
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
-def test_what_is_not_finite_stays_seen_behind_attention(wrong, place):
+def test_what_is_not_finite_stays_seen_behind_attention(wrong, place, loops):
     qkv = some(8, 3 * 32)
     qkv[5, 32 * place + 7] = wrong
     heard = wide.attend(qkv, torch.tensor([0, 3, 8]), 2)
@@ -160,7 +278,7 @@ def test_what_is_not_finite_stays_seen_behind_attention(wrong, place):
 
 @needs_loops
 @pytest.mark.parametrize("d", [16, 32, 64, 128, 512])
-def test_attention_adds_the_largest_products_there_can_be(d):
+def test_attention_adds_the_largest_products_there_can_be(d, loops):
     qkv = torch.full((5, 3 * d), 0.3)
     qkv[2, d : 2 * d] = 8.0  # read by all queries alone
     qkv[:, 2 * d :] = some(5, d)
@@ -169,7 +287,7 @@ def test_attention_adds_the_largest_products_there_can_be(d):
 
 
 @needs_loops
-def test_attention_to_one_of_many_and_to_all_alike():
+def test_attention_to_one_of_many_and_to_all_alike(loops):
     """Weights of 16 bits lose the smallest ones only: those of 2000 equal tokens are 1 / 2000 each."""
     qkv = torch.zeros(2000, 48)
     qkv[:, 32:] = some(2000, 16)
@@ -208,6 +326,7 @@ def test_our_own_product_of_bytes_is_exact(rows, inside, eights, size, seed):
 @pytest.mark.parametrize("kind", ["stored", "fed", "gated", "added"])
 def test_products_by_oneDNN_and_by_our_own_loop_are_equal_to_the_bit(kind, monkeypatch):
     """150 rows are more than are multiplied at once."""
+    monkeypatch.setattr(machine, "INFER_LOOPS", False)
     weight, bias, x, residual = some(96, 64, seed=1), some(96), some(150, 64, seed=2), some(150, 96, seed=3)
     results = []
     for grouped in (False, True):
@@ -225,7 +344,7 @@ def test_products_by_oneDNN_and_by_our_own_loop_are_equal_to_the_bit(kind, monke
 @pytest.mark.skipif(not machine.GROUPED, reason="oneDNN multiplies here")
 def test_a_weight_that_is_packed_is_not_kept_twice():
     product = wide.QuantisedLinear(some(256, 512), None)
-    kept = [product._weight, *product._grouped._packed]
+    kept = [product._weight, *product._own._packed]
     assert sum(one.untyped_storage().nbytes() for one in kept) < 1.6 * 256 * 512
 
 
@@ -248,7 +367,7 @@ def test_one_query_a_head():
 
 
 @needs_loops
-def test_what_does_not_fit_is_refused():
+def test_what_does_not_fit_is_refused(loops):
     product = wide.QuantisedLinear(some(16, 32), None)
     with pytest.raises(ValueError, match="rows of 32 torch.uint8 were expected"):
         product(wide.ByteRows.empty(3, 16))
@@ -262,6 +381,7 @@ def test_what_does_not_fit_is_refused():
 
 @needs_loops
 def test_int8_is_refused_where_products_come_out_wrong(monkeypatch):
+    monkeypatch.setattr(machine, "INFER_LOOPS", False)
     right = onednn_int8.multiply
 
     def saturating(rows, packed, columns):  # as oneDNN would with weights up to 127, without VNNI
@@ -293,7 +413,7 @@ for precision in sys.argv[2:]:
 
 
 ON_EVERY_X86 = "4ed57db11f574840"
-"""Of the int8 scores below with RANKHOUSE_CPU=avx2: a processor on which the test fails gives other bits."""
+"""Of the int8 scores below: a processor on which the test fails gives other bits."""
 
 
 def give_weights(file):
@@ -322,6 +442,8 @@ def test_int8_scores_are_equal_to_the_bit_with_fewer_instructions(bert):
     once = scores_with(folder, RANKHOUSE_CPU="avx2")
     assert len(once.strip()) == 18 * 8
     assert hashlib.sha256(bytes.fromhex(once.strip())).hexdigest()[:16] == ON_EVERY_X86
+    for forced in ("", "avx512"):  # all that there is: AMX, AVX-512, or AVX2 again
+        assert scores_with(folder, RANKHOUSE_CPU=forced) == once
     for variables in (
         {"ONEDNN_MAX_CPU_ISA": "SSE41"},
         {"ONEDNN_MAX_CPU_ISA": "AVX"},
@@ -365,7 +487,7 @@ def test_int8_scores_of_emulated_processors(bert, processor):
 
 def test_products_of_few_rows_do_without_int8_or_not_at_all():
     steady = INT8.unquantised
-    if machine.has_wide_int8():
+    if machine.has_int8():
         assert isinstance(linear(some(48, 32), some(48), steady), wide.WideLinear)
         x = some(5, 32)
         torch.testing.assert_close(

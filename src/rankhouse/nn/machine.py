@@ -1,7 +1,7 @@
 """Device, precision and threads of a computation, exactly; and what this processor can.
 
 ``_infer.c`` (scoring in bf16 and int8) needs AVX512_BF16 and AVX512_VNNI, and uses AMX on Linux where the
-processor has it; ``_wide.c`` (int8 on all others) needs AVX2 or NEON; ``_train.c`` (light rankers, float32)
+processor has it; ``_wide.c`` (int8, with the same bits) needs AVX2 or NEON; ``_train.c`` (light rankers)
 chooses among AVX-512, AVX2 and NEON. They are built where a compiler is found. Without them PyTorch computes
 the same, but for int8. RANKHOUSE_CPU=avx512 does without AMX, RANKHOUSE_CPU=avx2 without AVX-512 too,
 RANKHOUSE_CPU=plain without any of the loops: for comparisons.
@@ -10,6 +10,7 @@ RANKHOUSE_CPU=plain without any of the loops: for comparisons.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -45,21 +46,17 @@ class Compute(NamedTuple):
     @property
     def dtype(self) -> torch.dtype:
         """The number type of activations; with int8, of those that are not products' inputs."""
-        is_wide = self.precision == "int8" and WIDE_LOOPS
-        return torch.float32 if self.precision == "fp32" or is_wide else torch.bfloat16
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
 
     @property
     def unquantised(self) -> Compute:
         """The same without int8: for what gains nothing by it."""
-        if self.precision != "int8":
-            return self
-        return self.fp32 if WIDE_LOOPS else self._replace(precision="bf16")
+        return self.fp32 if self.precision == "int8" else self
 
     @property
     def fp32(self) -> Compute:
         """The same in fp32: for what must not be rounded."""
-        is_wide = self.precision == "int8" and WIDE_LOOPS
-        return self._replace(precision="fp32", steady=self.steady or is_wide)
+        return self._replace(precision="fp32", steady=self.steady or self.precision == "int8")
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -152,9 +149,12 @@ try:
 except ImportError:
     WIDE_LOOPS = GROUPED = False
 else:
-    WIDE_LOOPS = FORCED != "plain" and not INFER_LOOPS and _wide.supported()
+    WIDE_LOOPS = FORCED != "plain" and _wide.supported()
     GROUPED = (
-        WIDE_LOOPS and hasattr(_wide, "multiply") and (_LIMIT in {"SSE41", "AVX", "AVX2"} or _wide.needed())
+        WIDE_LOOPS
+        and not INFER_LOOPS
+        and hasattr(_wide, "multiply")
+        and (_LIMIT in {"SSE41", "AVX", "AVX2"} or _wide.needed())
     )
 
 NO_INT8 = 'precision="int8" cannot be had here: {}; use "auto", "bf16" or "fp32"'
@@ -193,14 +193,9 @@ def multiplies_bf16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001  # PyTorch's name for it
 
 
-def has_wide_int8() -> bool:
-    """Return whether int8 is computed by oneDNN and the loops of ``_wide.c``, and rightly."""
-    return WIDE_LOOPS and has_onednn() and onednn_int8.is_exact()
-
-
 def has_int8() -> bool:
-    """Return whether int8 is computed on this processor."""
-    return INFER_LOOPS or has_wide_int8()
+    """Return whether int8 is computed on this processor, and rightly where oneDNN multiplies."""
+    return WIDE_LOOPS and (INFER_LOOPS or (has_onednn() and onednn_int8.is_exact()))
 
 
 def in_use() -> dict[str, str]:
@@ -211,12 +206,12 @@ def in_use() -> dict[str, str]:
     infer = "compiled loops with AVX512_BF16 and AVX512_VNNI" + " and AMX" * TILES + why
     wide = "NEON" if TRAIN_SET == "NEON" else "AVX2"
     beside = "" if GROUPED else "oneDNN and "
-    int8 = f"{beside}compiled loops with {wide}{why}"
+    int8 = infer if INFER_LOOPS else f"{beside}compiled loops with {wide}{why}"
     if not WIDE_LOOPS:
         int8 = "not at all: no AVX2 or NEON, or not compiled"
     if WIDE_LOOPS and TRAIN_SET != "NEON":
-        int8 += "; scores have the same bits on every x86 processor that computes so"
-    if WIDE_LOOPS and not has_wide_int8():
+        int8 += "; scores have the same bits on every x86 processor with AVX2"
+    if WIDE_LOOPS and not has_int8():
         int8 = "not at all: oneDNN's products of whole numbers are wrong here, or absent"
     slow = (
         ""
@@ -226,9 +221,7 @@ def in_use() -> dict[str, str]:
     return {
         "fp32": "oneDNN" if has_onednn() else torch_alone,
         "bf16": infer if INFER_LOOPS else torch_alone + slow,
-        "int8": infer + "; RANKHOUSE_CPU=avx2 gives the bits of other x86 processors"
-        if INFER_LOOPS
-        else int8,
+        "int8": int8,
         "training": f"compiled loops with {TRAIN_SET}{why}" if TRAIN_LOOPS else no_loops,
     }
 
@@ -251,17 +244,17 @@ def fits_infer(compute: Compute, *widths: int) -> bool:
     return (
         INFER_LOOPS
         and compute.device.type == "cpu"
-        and compute.precision != "fp32"
+        and compute.precision == "bf16"
         and all(width % REGISTER == 0 for width in widths)
     )
 
 
 def fits_wide(compute: Compute, *widths: int) -> bool:
-    """Return whether the loops of ``_wide.c`` serve this computation on rows of these widths."""
+    """Return whether int8's loops serve this computation on rows of these widths."""
     return (
         compute.device.type == "cpu"
         and (compute.precision == "int8" or compute.steady)
-        and has_wide_int8()
+        and has_int8()
         and all(width % REGISTER == 0 for width in widths)
     )
 
@@ -274,7 +267,7 @@ def require_int8(compute: Compute, what: str, widths: Sequence[int] = ()) -> Non
 
     Raises WrongUse: says what is missing.
     """
-    served = widths and (fits_infer(compute, *widths) or fits_wide(compute, *widths))
+    served = widths and fits_wide(compute, *widths)
     if compute.precision != "int8" or served:
         return
     require_int8_loops(compute.device)
@@ -317,6 +310,24 @@ def _at_once(work: Callable[..., None], *args: object) -> Future[None]:
     done: Future[None] = Future()
     done.set_result(None)
     return done
+
+
+_work = threading.local()
+_MOST_WORK = 2**24
+
+
+def work(size: int) -> Tensor:
+    """Return memory for loops of this thread, the same at each call: (``size`` or more,) uint8.
+
+    The system would map new memory at each call, and fill it with zeros. Up to 16 MB are kept,
+    and freed with the thread.
+    """
+    kept: Tensor | None = getattr(_work, "kept", None)
+    if kept is None or len(kept) < size:
+        kept = torch.empty(size, dtype=torch.uint8)
+        if size <= _MOST_WORK:
+            _work.kept = kept
+    return kept
 
 
 def checked(x: Tensor, dtype: torch.dtype, width: int, rows: int | None = None) -> Tensor:

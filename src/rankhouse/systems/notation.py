@@ -97,7 +97,11 @@ class _Reader:
         try:
             node = notation.parsed(text)
         except SyntaxError as error:
-            place = min((error.offset or len(text) + 1) - 1, len(text))
+            lacks_value = "expected argument value" in (
+                error.msg or ""
+            )  # from Python 3.13 on, of the whole "k="
+            offset = error.end_offset if lacks_value else error.offset
+            place = min((offset or len(text) + 1) - 1, len(text))
             wanted = next(
                 (what for sign, what in _AFTER.items() if text[:place].rstrip().endswith(sign)), _SYSTEM
             )

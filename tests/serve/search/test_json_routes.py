@@ -27,7 +27,7 @@ ASKED = "pilots steer ships"
 def served(world, rankers, tmp_path):
     """A service with everything: an index, rankers, questions, judgements, a run."""
     path = tmp_path / "judged.txt"
-    options = ServeOptions(judgements=path, audit=tmp_path / "audit.jsonl", trust=True)
+    options = ServeOptions(judgements=path, audit=tmp_path / "audit.jsonl", trust=True, quick=600)
     queries = (Query("q1", ASKED), Query("q2", "high water in the harbour"))
     runs = {"old run": Run.of({"q1": {"d01": 1.0, "d02": 2.0}, "q2": {"d03": 1.0}})}
     catalogue = Catalogue({"harbour": world.index}, rankers)

@@ -1,7 +1,8 @@
 /* The inner loops of a transformer encoder for x86 processors with AVX512_BF16 and AVX512_VNNI; products and
- * attention use AMX where there is that.
+ * attention use AMX where there is that. bf16 is computed here alone; int8 has the arithmetic of _wide_loops.h,
+ * sixteen numbers at once, and its bits.
  *
- * product     rows of bf16 or int8 numbers times a weight matrix, and what follows at once: bias, activation,
+ * product     rows of bf16 numbers or of bytes times a weight matrix, and what follows at once: bias, activation,
  *             rounding to bf16 or adding to the residual
  * feed        two products, one after the other
  * attend      softmax attention of each row of tokens over itself, read from and written to tokens end to end
@@ -9,7 +10,7 @@
  * attend_first the same for one query a head, keys and values side by side
  * turn        rotary positions: pairs of numbers times complex ones, in place
  * norm        layer norm or root mean square, and the rounding of its result
- * quantise    bf16 rows to int8, each row with a scale of its own
+ * quantise    rows of float32 to bytes, each row with a scale of its own
  *
  * Every number of a result depends on its own row only and is summed in one fixed order, whatever rows stand
  * beside it: a score has the same bits in any batch. One thread; the interpreter's lock is let go. Tensors come
@@ -44,9 +45,9 @@
 #define QUICK 0
 #endif
 
-enum { NONE, RELU, GELU, GELU_TANH };      /* activations, as infer.py numbers them */
-enum { ROUNDED, ADDED, MULTIPLIED };       /* where a product goes: bf16, float +=, bf16 *= */
-enum { BF16, INT8 };                       /* number types of rows */
+enum { NONE, RELU, GELU, GELU_TANH, SILU }; /* activations, as infer.py and wide.py number them; SILU: of int8 */
+enum { STORED, ADDED, MULTIPLIED };        /* where a product goes: =, float +=, *= */
+enum { BF16, INT8 };                       /* products of which numbers; what is between them is bf16, or float */
 
 #if QUICK
 
@@ -99,6 +100,64 @@ INSIDE void activate(const int n, __m512 *x, int activation) {
     if (activation == GELU_TANH) EACH x[i] = gelu_tanh(x[i]);
 }
 
+/* int8's arithmetic is that of _wide_loops.h to the bit; operators are not fused, as long as this is between them. */
+INSIDE __m512 apart(__m512 product) {
+    __asm__("" : "+v"(product));
+    return product;
+}
+
+#define FAR _mm512_set1_ps(12582912.0f) /* numbers added to it are whole ones, in its last bits */
+
+/* 2^x, as `power` of _wide_loops.h. */
+INSIDE __m512 steady_power(__m512 x) {
+    x = _mm512_max_ps(_mm512_set1_ps(-126.0f), x);
+    __m512 n = (x + FAR) - FAR, f = x - n, y = _mm512_set1_ps(1.5403530e-4f);
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(1.3333558e-3f));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(9.6181291e-3f));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(5.5504109e-2f));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(2.4022651e-1f));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(6.9314718e-1f));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(1.0f));
+    return apart(_mm512_scalef_ps(y, n));
+}
+
+INSIDE void steady_gelu(const int n, __m512 *x) {
+    __m512 z[MOST], s[MOST], p[MOST], q[MOST];
+    EACH z[i] = x[i] * 0.70710678f;
+    EACH z[i] = _mm512_max_ps(_mm512_set1_ps(-4.0f), _mm512_min_ps(_mm512_set1_ps(4.0f), z[i]));
+    EACH s[i] = z[i] * z[i];
+    EACH p[i] = _mm512_fmadd_ps(s[i], _mm512_set1_ps(-2.72614225801306e-10f), _mm512_set1_ps(2.77068142495902e-08f));
+    EACH q[i] = _mm512_fmadd_ps(s[i], _mm512_set1_ps(-1.45660718464996e-05f), _mm512_set1_ps(-2.13374055278905e-04f));
+    EACH p[i] = _mm512_fmadd_ps(p[i], s[i], _mm512_set1_ps(-2.10102402082508e-06f));
+    EACH q[i] = _mm512_fmadd_ps(q[i], s[i], _mm512_set1_ps(-1.68282697438203e-03f));
+    EACH p[i] = _mm512_fmadd_ps(p[i], s[i], _mm512_set1_ps(-5.69250639462346e-05f));
+    EACH q[i] = _mm512_fmadd_ps(q[i], s[i], _mm512_set1_ps(-7.37332916720468e-03f));
+    EACH p[i] = _mm512_fmadd_ps(p[i], s[i], _mm512_set1_ps(-7.34990630326855e-04f));
+    EACH q[i] = _mm512_fmadd_ps(q[i], s[i], _mm512_set1_ps(-1.42647390514189e-02f));
+    EACH p[i] = _mm512_fmadd_ps(p[i], s[i], _mm512_set1_ps(-2.95459980854025e-03f));
+    EACH p[i] = _mm512_fmadd_ps(p[i], s[i], _mm512_set1_ps(-1.60960333262415e-02f));
+    EACH p[i] = (z[i] * p[i]) / q[i];
+    EACH x[i] = x[i] * 0.5f;
+    EACH x[i] = _mm512_fmadd_ps(x[i], p[i], x[i]);
+}
+
+INSIDE __m512 steady_gelu_tanh(__m512 x) {
+    __m512 cube = _mm512_fmadd_ps(x * x, _mm512_set1_ps(0.044715f), _mm512_set1_ps(1.0f));
+    __m512 s = (x * cube) * -2.302208198f;
+    return x / (steady_power(_mm512_min_ps(_mm512_set1_ps(126.0f), s)) + 1.0f);
+}
+
+INSIDE __m512 silu(__m512 x) {
+    return x / (steady_power(_mm512_min_ps(_mm512_set1_ps(126.0f), x * -1.44269504f)) + 1.0f);
+}
+
+INSIDE void steady_activate(const int n, __m512 *x, int activation) {
+    if (activation == RELU) EACH x[i] = _mm512_max_ps(_mm512_setzero_ps(), x[i]);
+    if (activation == GELU) steady_gelu(n, x);
+    if (activation == GELU_TANH) EACH x[i] = steady_gelu_tanh(x[i]);
+    if (activation == SILU) EACH x[i] = silu(x[i]);
+}
+
 INSIDE __m512 from_bf16(const uint16_t *x) {
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
@@ -111,8 +170,9 @@ INSIDE void to_bf16(uint16_t *out, __m512 x) { _mm256_storeu_si256((__m256i *)ou
 typedef struct {
     const uint8_t *rows, *weight; /* rows end to end; panels of WIDE columns, each step 4 bytes of every column */
     int64_t count, steps, columns; /* steps: bytes of a row / 4 */
+    int64_t out_step;              /* numbers between rows of out */
     const float *bias, *weight_scale, *row_scale;
-    const int32_t *row_sum;
+    const int32_t *zeros; /* of int8: what a column's sum is for a row of zeros (bytes 128) */
     void *out;
     void *room; /* of the last rows, where tiles compute */
     int activation, into;
@@ -143,7 +203,7 @@ INSIDE void tile_int8(const int tall, const uint8_t *x, const uint8_t *w, int64_
         UNROLL for (int j = 0; j < 4; j++) b[j] = _mm512_loadu_si512(w + 64 * j);
         UNROLL for (int r = 0; r < tall; r++) {
             __m512i a = _mm512_set1_epi32(*(const int32_t *)(x + r * steps * 4));
-            UNROLL for (int j = 0; j < 4; j++) DOT_INT8(c[r][j], b[j], a);
+            UNROLL for (int j = 0; j < 4; j++) DOT_INT8(c[r][j], a, b[j]);
         }
     }
     UNROLL for (int r = 0; r < tall; r++)
@@ -178,24 +238,30 @@ INSIDE void finish_rows(const int n, const Product *p, const Sums *s, int row, i
     const float *sums = s->sums + row * s->step + j;
     __m512 y[MOST];
     EACH y[i] = _mm512_loadu_ps(sums + i * s->step);
+    const int64_t at = first * p->out_step + column;
     if (type == INT8) {
         __m512 scale = _mm512_loadu_ps(p->weight_scale + column);
-        __m512i zeros[MOST];
-        EACH zeros[i] = _mm512_slli_epi32(_mm512_set1_epi32(p->row_sum[first + i]), 7);
-        EACH y[i] = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(y[i]), zeros[i]));
-        EACH y[i] = _mm512_mul_ps(y[i], _mm512_mul_ps(_mm512_set1_ps(p->row_scale[first + i]), scale));
+        __m512 bias = p->bias ? _mm512_loadu_ps(p->bias + column) : _mm512_setzero_ps();
+        __m512i zeros = _mm512_loadu_si512(p->zeros + column);
+        float *out = (float *)p->out + at;
+        EACH y[i] = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(y[i]), zeros)) * scale;
+        EACH y[i] = apart(y[i] * _mm512_set1_ps(p->row_scale[first + i])) + bias;
+        steady_activate(n, y, activation);
+        if (into == ADDED) EACH y[i] = _mm512_loadu_ps(out + i * p->out_step) + y[i];
+        if (into == MULTIPLIED) EACH y[i] = _mm512_loadu_ps(out + i * p->out_step) * y[i];
+        EACH _mm512_storeu_ps(out + i * p->out_step, y[i]);
+        return;
     }
     if (p->bias) EACH y[i] = _mm512_add_ps(y[i], _mm512_loadu_ps(p->bias + column));
     activate(n, y, activation);
-    const int64_t at = first * p->columns + column;
     if (into == ADDED) {
         float *out = (float *)p->out + at;
-        EACH _mm512_storeu_ps(out + i * p->columns, _mm512_add_ps(_mm512_loadu_ps(out + i * p->columns), y[i]));
+        EACH _mm512_storeu_ps(out + i * p->out_step, _mm512_add_ps(_mm512_loadu_ps(out + i * p->out_step), y[i]));
         return;
     }
     uint16_t *out = (uint16_t *)p->out + at;
-    if (into == MULTIPLIED) EACH y[i] = _mm512_mul_ps(y[i], from_bf16(out + i * p->columns));
-    EACH to_bf16(out + i * p->columns, y[i]);
+    if (into == MULTIPLIED) EACH y[i] = _mm512_mul_ps(y[i], from_bf16(out + i * p->out_step));
+    EACH to_bf16(out + i * p->out_step, y[i]);
 }
 
 /* The same for rows before ``end``, and up to ``wide`` columns. */
@@ -233,10 +299,11 @@ INSIDE void multiply(const Product *p, const int type, const int activation, con
     how static void name(const Product *p) {                                        \
         if (p->into == ADDED) multiply(p, type, NONE, ADDED);                       \
         else if (p->into == MULTIPLIED) multiply(p, type, NONE, MULTIPLIED);        \
-        else if (p->activation == RELU) multiply(p, type, RELU, ROUNDED);           \
-        else if (p->activation == GELU) multiply(p, type, GELU, ROUNDED);           \
-        else if (p->activation == GELU_TANH) multiply(p, type, GELU_TANH, ROUNDED); \
-        else multiply(p, type, NONE, ROUNDED);                                      \
+        else if (p->activation == RELU) multiply(p, type, RELU, STORED);           \
+        else if (p->activation == GELU) multiply(p, type, GELU, STORED);           \
+        else if (p->activation == GELU_TANH) multiply(p, type, GELU_TANH, STORED); \
+        else if (type == INT8 && p->activation == SILU) multiply(p, type, SILU, STORED); \
+        else multiply(p, type, NONE, STORED);                                      \
     }
 MULTIPLY(FOR, multiply_bf16, multiply, BF16)
 MULTIPLY(FOR, multiply_int8, multiply, INT8)
@@ -270,7 +337,7 @@ INSIDE_TILES void close_tiles(const Tiles *before) {
 #define WRITTEN __asm__ volatile("" ::: "memory")
 #define DOT_TILES(type, sums, rows, columns)                    \
     do {                                                        \
-        if (type == INT8) _tile_dpbsud(sums, rows, columns);    \
+        if (type == INT8) _tile_dpbusd(sums, rows, columns);    \
         else _tile_dpbf16ps(sums, rows, columns);               \
     } while (0)
 
@@ -377,22 +444,24 @@ INSIDE float set_scale(__m512i largest, float top, float *scale) {
     return most > 0.0f ? top / most : 0.0f;
 }
 
-INSIDE __m512i put_int8(int8_t *out, __m512 x, __m512 by) {
-    __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(x, by));
-    _mm_storeu_si128((__m128i *)out, _mm512_cvtsepi32_epi8(whole));
-    return whole;
+/* Rounds a row to 128 + (-127 .. 127) and gives its scale; what is not finite makes the scale NaN. */
+INSIDE float round_row(const float *x, int64_t width, uint8_t *out) {
+    __m512i largest = _mm512_setzero_si512();
+    for (int64_t i = 0; i < width; i += 16) largest = _mm512_max_epi32(largest, size_bits(_mm512_loadu_ps(x + i)));
+    int32_t bits = _mm512_reduce_max_epi32(largest);
+    float scale;
+    memcpy(&scale, &bits, 4);
+    scale = scale < 1e-30f ? 1e-30f : scale;
+    __m512 by = _mm512_set1_ps(127.0f / scale);
+    for (int64_t i = 0; i < width; i += 16) {
+        __m512i whole = _mm512_castps_si512(_mm512_fmadd_ps(_mm512_loadu_ps(x + i), by, FAR));
+        _mm_storeu_si128((__m128i *)(out + i), _mm512_cvtepi32_epi8(_mm512_xor_si512(whole, _mm512_set1_epi32(128))));
+    }
+    return scale / 127.0f + 0.0f * scale;
 }
 
-FOR static void quantise_rows(const uint16_t *x, int64_t count, int64_t width, int8_t *out, float *scales,
-                              int32_t *sums) {
-    for (int64_t row = 0; row < count; row++, x += width, out += width) {
-        __m512i largest = _mm512_setzero_si512(), sum = _mm512_setzero_si512();
-        for (int64_t i = 0; i < width; i += 16) largest = _mm512_max_epi32(largest, size_bits(from_bf16(x + i)));
-        __m512 by = _mm512_set1_ps(set_scale(largest, 127.0f, scales + row));
-        for (int64_t i = 0; i < width; i += 16)
-            sum = _mm512_add_epi32(sum, put_int8(out + i, from_bf16(x + i), by));
-        sums[row] = _mm512_reduce_add_epi32(sum);
-    }
+FOR static void quantise_rows(const float *x, int64_t rows, int64_t width, uint8_t *out, float *scales) {
+    for (int64_t row = 0; row < rows; row++) scales[row] = round_row(x + row * width, width, out + row * width);
 }
 
 /* -------- norms */
@@ -402,10 +471,8 @@ typedef struct {
     const float *gain, *shift; /* of a layer norm; NULL for the root mean square */
     float eps;
     int64_t count, width;
-    void *out; /* bf16 or int8 */
-    float *scales;
-    int32_t *sums;
-    int type;
+    void *out; /* bf16, or bytes */
+    float *scales, *room; /* of bytes; room: for a row */
 } Norm;
 
 FOR static void norm_rows(const Norm *n) {
@@ -413,7 +480,6 @@ FOR static void norm_rows(const Norm *n) {
     for (int64_t row = 0; row < n->count; row++) {
         float *x = n->x + row * width;
         __m512 sum = _mm512_setzero_ps(), squares = _mm512_setzero_ps();
-        __m512i largest = _mm512_setzero_si512();
         float mean = 0.0f;
         if (n->gain) {
             for (int64_t i = 0; i < width; i += 16) sum = _mm512_add_ps(sum, _mm512_loadu_ps(x + i));
@@ -432,29 +498,62 @@ FOR static void norm_rows(const Norm *n) {
                 y = _mm512_fmadd_ps(y, _mm512_loadu_ps(n->gain + i), _mm512_loadu_ps(n->shift + i));
                 _mm512_storeu_ps(x + i, y);
             }
-            if (n->type == BF16) to_bf16((uint16_t *)n->out + row * width + i, y);
-            else largest = _mm512_max_epi32(largest, size_bits(y));
+            to_bf16((uint16_t *)n->out + row * width + i, y);
         }
-        if (n->type == BF16) continue;
-        __m512 scaled = _mm512_set1_ps(set_scale(largest, 127.0f, n->scales + row));
-        if (!n->gain) scaled = _mm512_mul_ps(scaled, by);
-        __m512i whole = _mm512_setzero_si512();
-        for (int64_t i = 0; i < width; i += 16)
-            whole = _mm512_add_epi32(
-                whole, put_int8((int8_t *)n->out + row * width + i, _mm512_loadu_ps(x + i), scaled));
-        n->sums[row] = _mm512_reduce_add_epi32(whole);
+    }
+}
+
+/* Eight numbers of one row, and of another. */
+INSIDE __m512 of_both(const float *a, const float *b) {
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(a)), _mm256_loadu_ps(b), 1);
+}
+
+/* The totals of both halves, in all of their places. */
+INSIDE __m512 totals_of_both(__m512 x) {
+    x = x + _mm512_shuffle_f32x4(x, x, 0xb1);
+    x = x + _mm512_permute_ps(x, 0x4e);
+    return x + _mm512_permute_ps(x, 0xb1);
+}
+
+/* As norm_rows of _wide_loops.h, two rows together, whose sums are eight numbers wide. */
+FOR static void norm_rows_to_bytes(const Norm *n) {
+    const int64_t width = n->width;
+    for (int64_t row = 0; row < n->count; row += 2) {
+        const int both = row + 1 < n->count;
+        float *a = n->x + row * width, *b = both ? a + width : a, means[16] = {0}, factors[16];
+        __m512 sum = _mm512_setzero_ps(), squares = sum, mean = sum;
+        if (n->gain) {
+            for (int64_t i = 0; i < width; i += 8) sum = sum + of_both(a + i, b + i);
+            _mm512_storeu_ps(means, mean = totals_of_both(sum) / (float)width);
+        }
+        for (int64_t i = 0; i < width; i += 8) {
+            __m512 off = of_both(a + i, b + i) - mean;
+            squares = _mm512_fmadd_ps(off, off, squares);
+        }
+        _mm512_storeu_ps(factors, 1.0f / _mm512_sqrt_ps(totals_of_both(squares) / (float)width + n->eps));
+        for (int r = 0; r <= both; r++) {
+            float *x = a + r * width, *out = n->gain ? x : n->room;
+            for (int64_t i = 0; i < width; i += 16) {
+                __m512 y = apart((_mm512_loadu_ps(x + i) - means[8 * r]) * factors[8 * r]);
+                if (n->gain)
+                    y = apart(y * _mm512_loadu_ps(n->gain + i)) + (n->shift ? _mm512_loadu_ps(n->shift + i) : _mm512_setzero_ps());
+                _mm512_storeu_ps(out + i, y);
+            }
+            n->scales[row + r] = round_row(out, width, (uint8_t *)n->out + (row + r) * width);
+        }
     }
 }
 
 /* -------- attention */
 
 typedef struct {
-    const uint16_t *qkv; /* (tokens, 3, heads, d) */
+    const void *qkv; /* (tokens, 3, heads, d), bf16 or, of int8, float */
     const int64_t *ends; /* (rows + 1) */
     int64_t rows, heads, d;
     const float *bias; /* (heads, stride): added to the score of key j for query i at [centre + j - i]; or NULL */
     int64_t stride, centre;
-    uint16_t *out; /* (tokens, heads, d) */
+    void *out;     /* (tokens, heads, d) */
+    int64_t first, out_step; /* token that qkv begins with; numbers between tokens of out */
 } Attention;
 
 /* Transpose 16 x 16 words of 4 bytes. */
@@ -501,9 +600,9 @@ INSIDE __m512 power(__m512 x, const int rough, const float top) {
 }
 
 /* The next head's queries, keys and values stand in other pages, which processors do not foresee. */
-INSIDE void prefetch(const uint16_t *next, int64_t step, int64_t d) {
+INSIDE void prefetch(const char *next, int64_t step, int64_t bytes) {
     for (int part = 0; part < 3; part++)
-        for (int64_t i = 0; i < d; i += 32) __builtin_prefetch(next + part * (step / 3) + i, 0, 2);
+        for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(next + part * (step / 3) + i, 0, 2);
 }
 
 INSIDE __mmask16 before(int64_t left) { return left >= 16 ? 0xffff : left <= 0 ? 0 : (__mmask16)((1 << left) - 1); }
@@ -527,27 +626,62 @@ typedef struct {
     float *scores, *value_units;
 } Head;
 
-INSIDE __m512i whole(const uint16_t *x, __m512 by) { return _mm512_cvtps_epi32(_mm512_mul_ps(from_bf16(x), by)); }
+/* Sixteen numbers from the ``i``th on, of rows of bf16 or, of int8, float. */
+INSIDE __m512 get(const int type, const void *x, int64_t i) {
+    return type == BF16 ? from_bf16((const uint16_t *)x + i) : _mm512_loadu_ps((const float *)x + i);
+}
+INSIDE const void *from(const int type, const void *x, int64_t i) { return (const char *)x + i * (type == BF16 ? 2 : 4); }
+INSIDE void put(const int type, void *x, int64_t i, __m512 y) {
+    if (type == BF16) to_bf16((uint16_t *)x + i, y);
+    else _mm512_storeu_ps((float *)x + i, y);
+}
+
+/* Whole numbers in the last 16 bits. */
+INSIDE __m512i whole(const int type, const void *x, int64_t i, __m512 by) {
+    if (type == INT8) return _mm512_castps_si512(_mm512_fmadd_ps(get(type, x, i), by, FAR));
+    return _mm512_cvtps_epi32(_mm512_mul_ps(get(type, x, i), by));
+}
 INSIDE __m512i whole_pair(__m512i low, __m512i high) { return above_low(low, _mm512_slli_epi32(high, 16)); }
 
 /* Pairs of up to 32 numbers. */
-INSIDE __m512i row_pairs(const uint16_t *x, int64_t left, __m512 by) {
-    return whole_pair(whole(x, by), left > 16 ? whole(x + 16, by) : _mm512_setzero_si512());
+INSIDE __m512i row_pairs(const int type, const void *x, int64_t i, int64_t left, __m512 by) {
+    return whole_pair(whole(type, x, i, by), left > 16 ? whole(type, x, i + 16, by) : _mm512_setzero_si512());
+}
+
+/* What rounds one row of numbers, or ``rows`` of them, to ``top`` at most. */
+INSIDE __m512 rounder(const int type, const void *x, int64_t step, int64_t rows, int64_t d, float top, float *unit) {
+    __m512i largest = _mm512_setzero_si512();
+    for (int64_t j = 0; j < rows; j++)
+        for (int64_t i = 0; i < d; i += 16) largest = _mm512_max_epi32(largest, size_bits(get(type, x, j * step + i)));
+    return _mm512_set1_ps(set_scale(largest, top, unit));
+}
+
+/* The same for each of sixteen columns of values. */
+INSIDE __m512 column_rounder(const int type, const Head *h, const void *v, int64_t step, float *units) {
+    __m512i largest = _mm512_setzero_si512();
+    for (int64_t j = 0; j < h->length; j++) largest = _mm512_max_epi32(largest, size_bits(get(type, v, j * step)));
+    __m512 most = _mm512_castsi512_ps(largest), top = _mm512_set1_ps(TOP_VALUE);
+    _mm512_storeu_ps(units, _mm512_div_ps(most, top));
+    return _mm512_maskz_div_ps(_mm512_cmp_ps_mask(most, _mm512_setzero_ps(), _CMP_GT_OQ), top, most);
+}
+
+/* The largest whole number of a query or a key, with which d products fit into 32 bits: d top^2 < 2^31, which a float of
+ * 2^31 - 1 is. */
+INSIDE float most_of_query(int64_t d) {
+    float top = floorf(sqrtf(2147480000.0f / (float)d));
+    return top < 32767.0f ? top : 32767.0f;
 }
 
 /* keys: for each 32 keys, each pair of numbers; values: for each 32 columns, each pair of tokens. */
-INSIDE void lay_out(Head *h, const uint16_t *k, int64_t step) {
-    const uint16_t *v = k + step / 3;
-    __m512i largest = _mm512_setzero_si512();
-    for (int64_t j = 0; j < h->length; j++)
-        for (int64_t i = 0; i < h->d; i += 16) largest = _mm512_max_epi32(largest, size_bits(from_bf16(k + j * step + i)));
-    __m512 by = _mm512_set1_ps(set_scale(largest, h->top, &h->key_unit));
+INSIDE void lay_out(const int type, Head *h, const void *k, int64_t step) {
+    const void *v = from(type, k, step / 3);
+    __m512 by = rounder(type, k, step, h->length, h->d, h->top, &h->key_unit);
     for (int64_t j = 0; j < h->places; j += 16)
         for (int64_t c = 0; c < h->pairs; c += 16) {
             __m512i r[16];
             int32_t *out = h->keys + j / 32 * 32 * h->pairs + j % 32 + c * 32;
             for (int i = 0; i < 16; i++)
-                r[i] = j + i < h->length ? row_pairs(k + (j + i) * step + 2 * c, h->d - 2 * c, by)
+                r[i] = j + i < h->length ? row_pairs(type, k, (j + i) * step + 2 * c, h->d - 2 * c, by)
                                          : _mm512_setzero_si512();
             transpose(r);
             for (int i = 0; i < 16; i++) _mm512_storeu_si512(out + 32 * i, r[i]);
@@ -555,16 +689,12 @@ INSIDE void lay_out(Head *h, const uint16_t *k, int64_t step) {
     for (int64_t i = 0; i < h->d; i += 16) {
         int wide = h->d - i / 32 * 32 > 16 ? 32 : 16;
         int32_t *out = h->values + i / 32 * 32 * (h->places / 2) + i % 32;
-        largest = _mm512_setzero_si512();
-        for (int64_t j = 0; j < h->length; j++) largest = _mm512_max_epi32(largest, size_bits(from_bf16(v + j * step + i)));
-        __m512 most = _mm512_castsi512_ps(largest), top = _mm512_set1_ps(TOP_VALUE);
-        by = _mm512_maskz_div_ps(_mm512_cmp_ps_mask(most, _mm512_setzero_ps(), _CMP_GT_OQ), top, most);
-        _mm512_storeu_ps(h->value_units + i, _mm512_div_ps(most, top));
+        by = column_rounder(type, h, from(type, v, i), step, h->value_units + i);
         for (int64_t j = 0; j < h->places; j += 32)
             for (int64_t p = j; p < j + 16; p++, out += wide) {
                 __m512i low = _mm512_setzero_si512(), high = low;
-                if (p < h->length) low = whole(v + p * step + i, by);
-                if (p + 16 < h->length) high = whole(v + (p + 16) * step + i, by);
+                if (p < h->length) low = whole(type, v, p * step + i, by);
+                if (p + 16 < h->length) high = whole(type, v, (p + 16) * step + i, by);
                 _mm512_storeu_si512(out, whole_pair(low, high));
             }
     }
@@ -601,15 +731,28 @@ INSIDE void score(const Head *h, const float *units, const float *const *bias, _
     }
 }
 
+/* The same for x <= 0 to the nearest whole number, in the last 16 bits; of int8 as `weight` of _wide_loops.h. */
+INSIDE __m512i weight(const int type, __m512 x) {
+    if (type == BF16) return _mm512_cvtps_epi32(power(x, 0, TOP_WEIGHT));
+    x = _mm512_max_ps(x, _mm512_set1_ps(-30.0f));
+    __m512 n = x + FAR, f = x - (n - FAR), y = _mm512_set1_ps(TOP_WEIGHT * 9.57010179e-3f);
+    y = _mm512_fmadd_ps(f, y, _mm512_set1_ps(TOP_WEIGHT * 5.59178603e-2f));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(TOP_WEIGHT * 2.40247448e-1f));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(TOP_WEIGHT * 6.93121815e-1f));
+    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(TOP_WEIGHT * 9.99999261e-1f));
+    __m512i power = _mm512_add_epi32(_mm512_castps_si512(y), _mm512_slli_epi32(_mm512_castps_si512(n), 23));
+    return _mm512_castps_si512(_mm512_castsi512_ps(power) + FAR);
+}
+
 /* Weights 2^(score - largest) of pairs of tokens, and the inverse of their sum. */
-INSIDE float weigh(const Head *h, int r, __m512 largest) {
+INSIDE float weigh(const int type, const Head *h, int r, __m512 largest) {
     const float *scores = h->scores + r * h->places;
     __m512 most = _mm512_set1_ps(_mm512_reduce_max_ps(largest));
     __m512i sum = _mm512_setzero_si512(), ones = _mm512_set1_epi16(1);
     for (int64_t j = 0; j < h->places; j += 32) {
-        __m512 low = power(_mm512_sub_ps(_mm512_loadu_ps(scores + j), most), 0, TOP_WEIGHT);
-        __m512 high = power(_mm512_sub_ps(_mm512_loadu_ps(scores + j + 16), most), 0, TOP_WEIGHT);
-        __m512i both = whole_pair(_mm512_cvtps_epi32(low), _mm512_cvtps_epi32(high));
+        __m512i low = weight(type, _mm512_sub_ps(_mm512_loadu_ps(scores + j), most));
+        __m512i high = weight(type, _mm512_sub_ps(_mm512_loadu_ps(scores + j + 16), most));
+        __m512i both = whole_pair(low, high);
         DOT_PAIRS(sum, both, ones);
         _mm512_storeu_si512(h->weights + (r * h->places + j) / 2, both);
     }
@@ -617,7 +760,8 @@ INSIDE float weigh(const Head *h, int r, __m512 largest) {
 }
 
 /* Means of 16 * wide columns of values from column i on, for TALL queries, ``tall`` of which are stored. */
-INSIDE void hear(const Head *h, const int wide, int64_t i, const float *by, int tall, uint16_t *out, int64_t step) {
+INSIDE void hear(const int type, const Head *h, const int wide, int64_t i, const float *by, int tall, void *out,
+                 int64_t step) {
     const int32_t *values = h->values + i * (h->places / 2);
     __m512 sums[TALL][2];
     UNROLL for (int r = 0; r < TALL; r++) UNROLL for (int w = 0; w < wide; w++) sums[r][w] = _mm512_setzero_ps();
@@ -632,8 +776,8 @@ INSIDE void hear(const Head *h, const int wide, int64_t i, const float *by, int 
         __m512 unit = _mm512_loadu_ps(h->value_units + i + 16 * w);
         UNROLL for (int r = 0; r < TALL; r++)
             if (r < tall)
-                to_bf16(out + r * step + i + 16 * w,
-                        _mm512_mul_ps(sums[r][w], _mm512_mul_ps(unit, _mm512_set1_ps(by[r]))));
+                put(type, out, r * step + i + 16 * w,
+                    _mm512_mul_ps(sums[r][w], _mm512_mul_ps(unit, _mm512_set1_ps(by[r]))));
     }
 }
 
@@ -645,13 +789,13 @@ INSIDE float oddness(const float *bias, int64_t length) {
     return _mm512_reduce_add_ps(odd);
 }
 
-FOR static void attend_head(const Attention *a, int64_t start, int64_t length, int64_t head, Head *h) {
-    int64_t step = 3 * a->heads * a->d;
-    const uint16_t *q = a->qkv + start * step + head * a->d;
+INSIDE void attend_head(const int type, const Attention *a, int64_t start, int64_t length, int64_t head, Head *h) {
+    int64_t step = 3 * a->heads * a->d, size = type == BF16 ? 2 : 4;
+    const void *q = from(type, a->qkv, (start - a->first) * step + head * a->d);
     const float *table = a->bias ? a->bias + head * a->stride + a->centre : NULL;
     float odd = table ? oddness(table - length, 2 * length) : 0.0f;
     h->length = length, h->places = (length + 31) / 32 * 32;
-    lay_out(h, q + step / 3, step);
+    lay_out(type, h, from(type, q, step / 3), step);
     for (int64_t first = 0; first < length; first += TALL) {
         int tall = length - first < TALL ? (int)(length - first) : TALL;
         const float *bias[TALL];
@@ -659,23 +803,28 @@ FOR static void attend_head(const Attention *a, int64_t start, int64_t length, i
         __m512 most[TALL];
         for (int r = 0; r < TALL; r++) {
             int64_t query = first + (r < tall ? r : tall - 1);
-            const uint16_t *x = q + query * step;
-            prefetch(x + a->d, step, a->d);
-            __m512i largest = _mm512_setzero_si512();
-            for (int64_t i = 0; i < a->d; i += 16) largest = _mm512_max_epi32(largest, size_bits(from_bf16(x + i)));
-            __m512 to_whole = _mm512_set1_ps(set_scale(largest, h->top, units + r));
+            const void *x = from(type, q, query * step);
+            prefetch(from(type, x, a->d), step * size, a->d * size);
+            __m512 to_whole = rounder(type, x, 0, 1, a->d, h->top, units + r);
             for (int64_t c = 0; c < h->pairs; c += 16)
-                _mm512_storeu_si512(h->queries + r * h->pairs + c, row_pairs(x + 2 * c, a->d - 2 * c, to_whole));
+                _mm512_storeu_si512(h->queries + r * h->pairs + c, row_pairs(type, x, 2 * c, a->d - 2 * c, to_whole));
             units[r] *= h->key_unit;
             bias[r] = table ? table - query : NULL;
         }
         score(h, units, bias, most);
-        for (int r = 0; r < TALL; r++) by[r] = weigh(h, r, most[r]) + 0.0f * units[r] + odd;
-        uint16_t *out = a->out + ((start + first) * a->heads + head) * a->d;
+        for (int r = 0; r < TALL; r++) by[r] = weigh(type, h, r, most[r]) + (0.0f * units[r] + odd);
+        void *out = (char *)a->out + ((start + first) * a->out_step + head * a->d) * size;
         for (int64_t i = 0; i < a->d; i += 32)
-            if (a->d - i > 16) hear(h, 2, i, by, tall, out, a->heads * a->d);
-            else hear(h, 1, i, by, tall, out, a->heads * a->d);
+            if (a->d - i > 16) hear(type, h, 2, i, by, tall, out, a->out_step);
+            else hear(type, h, 1, i, by, tall, out, a->out_step);
     }
+}
+
+FOR static void attend_bf16(const Attention *a, int64_t start, int64_t length, int64_t head, Head *h) {
+    attend_head(BF16, a, start, length, head, h);
+}
+FOR static void attend_int8(const Attention *a, int64_t start, int64_t length, int64_t head, Head *h) {
+    attend_head(INT8, a, start, length, head, h);
 }
 
 static int64_t longest(const int64_t *ends, int64_t rows) {
@@ -686,10 +835,9 @@ static int64_t longest(const int64_t *ends, int64_t rows) {
 }
 
 /* Returns 0 where there is no memory. */
-static int attend_rows(const Attention *a) {
+FOR static int attend_rows_in_pairs(const Attention *a, int type) {
     size_t places = (size_t)(longest(a->ends, a->rows) + 31) / 32 * 32, d = (size_t)a->d, pairs = (d + 31) / 32 * 16;
-    float top = floorf(sqrtf(2147480000.0f / (float)d)); /* d top^2 < 2^31, which a float of 2^31 - 1 is */
-    Head h = {.d = a->d, .pairs = (int64_t)pairs, .top = top < 32767.0f ? top : 32767.0f};
+    Head h = {.d = a->d, .pairs = (int64_t)pairs, .top = most_of_query(a->d)};
     char *room = malloc(4 * (places * (pairs + d / 2 + TALL / 2 + TALL) + TALL * pairs + d) + 64);
     if (room == NULL) return 0;
     h.keys = (int32_t *)(((uintptr_t)room + 63) / 64 * 64), h.values = h.keys + places * pairs;
@@ -697,7 +845,7 @@ static int attend_rows(const Attention *a) {
     h.queries = (int32_t *)(h.scores + TALL * places), h.value_units = (float *)(h.queries + TALL * pairs);
     for (int64_t row = 0; row < a->rows; row++)
         for (int64_t head = 0; head < a->heads; head++)
-            attend_head(a, a->ends[row], a->ends[row + 1] - a->ends[row], head, &h);
+            (type == INT8 ? attend_int8 : attend_bf16)(a, a->ends[row], a->ends[row + 1] - a->ends[row], head, &h);
     free(room);
     return 1;
 }
@@ -849,7 +997,7 @@ INSIDE_TILES void hear_tiles(const TileHead *h, const int both, int64_t i, float
 INSIDE_TILES void attend_head_in_tiles(const Attention *a, int64_t start, int64_t length, int64_t head, TileHead *h) {
     int64_t d = a->d, step = 3 * a->heads * d;
     float sums[BLOCK * BLOCK] __attribute__((aligned(64))), most[BLOCK], by[BLOCK];
-    const uint16_t *x = a->qkv + start * step + head * d;
+    const uint16_t *x = (const uint16_t *)a->qkv + (start - a->first) * step + head * d;
     h->length = length, h->places = (length + 31) / 32 * 32;
     lay_out_tiles(h, x + step / 3, step);
     for (int64_t first = 0; first < length; first += BLOCK) {
@@ -861,13 +1009,13 @@ INSIDE_TILES void attend_head_in_tiles(const Attention *a, int64_t start, int64_
             for (int r = 0; r < tall; r++) memcpy(h->last + r * d, q.x + r * step, (size_t)(d * 2));
             q.x = h->last, q.step = 2 * d;
         }
-        for (int r = 0; r < tall; r++) prefetch(x + (first + r) * step + d, step, d);
+        for (int r = 0; r < tall; r++) prefetch((const char *)(x + (first + r) * step + d), 2 * step, 2 * d);
         score_all(h, &q, most);
         weigh_tiles(h, &q, most, by);
         for (int64_t i = 0; i < d; i += BLOCK) {
             hear_tiles(h, tall > SIDE, i, sums);
             for (int r = 0; r < tall; r++) {
-                uint16_t *out = a->out + ((start + first + r) * a->heads + head) * d + i;
+                uint16_t *out = (uint16_t *)a->out + (start + first + r) * a->out_step + head * d + i;
                 __m512 scale = _mm512_set1_ps(by[r]);
                 to_bf16(out, _mm512_mul_ps(_mm512_load_ps(sums + BLOCK * r), scale));
                 to_bf16(out + SIDE, _mm512_mul_ps(_mm512_load_ps(sums + BLOCK * r + SIDE), scale));
@@ -876,19 +1024,239 @@ INSIDE_TILES void attend_head_in_tiles(const Attention *a, int64_t start, int64_
     }
 }
 
-/* Returns 0 where there is no memory. */
-FOR_TILES static int attend_rows_in_tiles(const Attention *a) {
-    Tiles before;
-    size_t places = (size_t)(longest(a->ends, a->rows) + 31) / 32 * 32, d = (size_t)a->d;
-    char *room = calloc(1, 4 * (places * (d + SIDE + BLOCK) + SIDE * d) + 64);
-    if (room == NULL) return 0;
-    TileHead h = {.d = a->d, .keys = (uint32_t *)(((uintptr_t)room + 63) / 64 * 64)};
+/* int8's attention by tiles of bytes, with the sums of attend_head: a number of 16 bits is 256 times a byte and another,
+ * signed byte, and its products are those of both. */
+
+#define DEEP 64 /* bytes of a row of tiles: both of 32 numbers of a query, or one of 64 tokens' weights */
+
+/* 2^16 high + 2^8 middle + low, three tiles. */
+INSIDE __m512i join(const int32_t *sums, int r) {
+    __m512i low = _mm512_load_si512(sums + SIDE * r), middle = _mm512_load_si512(sums + TILE_WORDS + SIDE * r);
+    __m512i high = _mm512_load_si512(sums + 2 * TILE_WORDS + SIDE * r);
+    return _mm512_add_epi32(_mm512_add_epi32(low, _mm512_slli_epi32(middle, 8)), _mm512_slli_epi32(high, 16));
+}
+
+/* Both bytes of 32 numbers, in the last 16 bits of two vectors: first the high ones. */
+INSIDE __m512i bytes_of(__m512i a, __m512i b) {
+    __m512i half = _mm512_set1_epi32(128);
+    __m512i y = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(_mm512_srli_epi32(_mm512_add_epi32(a, half), 8)));
+    y = _mm512_inserti32x4(y, _mm512_cvtepi32_epi8(_mm512_srli_epi32(_mm512_add_epi32(b, half), 8)), 1);
+    y = _mm512_inserti32x4(y, _mm512_cvtepi32_epi8(a), 2);
+    return _mm512_inserti32x4(y, _mm512_cvtepi32_epi8(b), 3);
+}
+
+/* The same of numbers of four vectors, side by side in one place; ``both``: the words of two and two. */
+INSIDE void interleave(const __m512i n[4], const int is_signed, __m512i both[2], __m512i *high, __m512i *low) {
+    __m512i even = _mm512_set1_epi16(0x00ff), ab, cd;
+    ab = both[0] = above_low(n[0], _mm512_slli_epi32(n[1], 16));
+    cd = both[1] = above_low(n[2], _mm512_slli_epi32(n[3], 16));
+    *low = _mm512_ternarylogic_epi32(even, ab, _mm512_slli_epi16(cd, 8), 0xca);
+    if (is_signed) ab = _mm512_add_epi16(ab, _mm512_set1_epi16(128)), cd = _mm512_add_epi16(cd, _mm512_set1_epi16(128));
+    *high = _mm512_ternarylogic_epi32(even, _mm512_srli_epi16(ab, 8), cd, 0xca);
+}
+
+/* keys: for each 16 keys, a tile for 32 numbers; values: for each 16 columns and 64 tokens, two tiles, the high bytes
+ * first. Tokens i, i + 32, i + 16 and i + 48 are one word. */
+INSIDE_TILES void lay_out_bytes(Head *h, const float *k, int64_t step) {
+    const float *v = k + step / 3;
+    int32_t *keys = h->keys, *values = h->values;
+    __m512 by = rounder(INT8, k, step, h->length, h->d, h->top, &h->key_unit);
+    for (int64_t j = 0; j < h->length; j += SIDE)
+        for (int64_t c = 0; c < h->d; c += 32, keys += TILE_WORDS) {
+            __m512i r[SIDE];
+            for (int i = 0; i < SIDE; i++) {
+                int64_t at = (j + i) * step + c;
+                r[i] = _mm512_setzero_si512();
+                if (j + i < h->length) r[i] = bytes_of(whole(INT8, k, at, by), whole(INT8, k, at + 16, by));
+            }
+            transpose(r);
+            for (int i = 0; i < SIDE; i++) _mm512_store_si512(keys + SIDE * i, r[i]);
+        }
+    for (int64_t i = 0; i < h->d; i += SIDE) {
+        by = column_rounder(INT8, h, v + i, step, h->value_units + i);
+        for (int64_t j = 0; j < h->places; j += DEEP, values += 2 * TILE_WORDS)
+            for (int64_t p = 0; p < SIDE; p++) {
+                __m512i n[4], both[2], high, low;
+                UNROLL for (int part = 0; part < 4; part++) {
+                    int64_t token = j + p + SIDE * part;
+                    n[part] = token < h->length ? whole(INT8, v, token * step + i, by) : _mm512_setzero_si512();
+                }
+                interleave(n, 1, both, &high, &low);
+                _mm512_store_si512(values + SIDE * p, high);
+                _mm512_store_si512(values + TILE_WORDS + SIDE * p, low);
+            }
+    }
+}
+
+/* Products of sixteen queries, which stand as bytes 0, low, high, 0 of 32 numbers, with sixteen keys. */
+INSIDE_TILES void score_bytes(const Head *h, int64_t j, int32_t *sums) {
+    const int32_t *keys = h->keys + j * h->d / 2;
+    WRITTEN;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    for (int64_t c = 0; c < h->d; c += 32, keys += TILE_WORDS) {
+        const char *queries = (const char *)h->queries + c * 4 * SIDE;
+        if (j == 0 || h->d > 32) {
+            _tile_loadd(3, queries, 128);
+            _tile_loadd(4, queries + 32, 128);
+            _tile_loadd(5, queries + 64, 128);
+        }
+        _tile_loadd(6, keys, 64);
+        _tile_dpbssd(0, 3, 6);
+        _tile_dpbssd(1, 4, 6);
+        _tile_dpbssd(2, 5, 6);
+    }
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + TILE_WORDS, 64);
+    _tile_stored(2, sums + 2 * TILE_WORDS, 64);
+    WRITTEN;
+}
+
+/* Scores of up to sixteen queries in tiles, and the largest of each. */
+INSIDE_TILES void score_all_bytes(const Head *h, int tall, const float *units, const float *const *bias, __m512 *most) {
+    int32_t sums[2][3 * TILE_WORDS] __attribute__((aligned(64)));
+    for (int r = 0; r < tall; r++) most[r] = _mm512_set1_ps(-3.0e38f);
+    score_bytes(h, 0, sums[0]);
+    for (int64_t j = 0; j < h->length; j += SIDE) {
+        const int32_t *now = sums[j / SIDE % 2];
+        if (j + SIDE < h->length) score_bytes(h, j + SIDE, sums[(j / SIDE + 1) % 2]);
+        for (int r = 0; r < tall; r++) {
+            __m512 added = bias[r] ? _mm512_loadu_ps(bias[r] + j) : _mm512_setzero_ps();
+            __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(join(now, r)), _mm512_set1_ps(units[r]), added);
+            if (j + SIDE > h->length) t = or_lowest(h->length - j, t);
+            most[r] = _mm512_max_ps(most[r], t);
+            _mm512_store_ps(h->scores + (j + r) * SIDE, t);
+        }
+    }
+}
+
+/* Weights of all keys as bytes, two tiles for 64 tokens, and the inverse of each query's sum. */
+INSIDE_TILES void weigh_bytes(const Head *h, int tall, const __m512 *largest, float *by) {
+    __m512i ones = _mm512_set1_epi16(1);
+    for (int r = 0; r < tall; r++) {
+        __m512 most = _mm512_set1_ps(_mm512_reduce_max_ps(largest[r]));
+        __m512i sum = _mm512_setzero_si512();
+        for (int64_t j = 0; j < h->places; j += DEEP) {
+            __m512i n[4], both[2], high, low;
+            int32_t *out = h->weights + j / DEEP * 2 * TILE_WORDS + SIDE * r;
+            UNROLL for (int part = 0; part < 4; part++) {
+                int64_t token = j + SIDE * part;
+                n[part] = _mm512_setzero_si512();
+                if (token < h->length)
+                    n[part] = weight(INT8, _mm512_sub_ps(_mm512_load_ps(h->scores + (token + r) * SIDE), most));
+            }
+            interleave(n, 0, both, &high, &low);
+            DOT_PAIRS(sum, both[0], ones);
+            DOT_PAIRS(sum, both[1], ones);
+            _mm512_store_si512(out, high);
+            _mm512_store_si512(out + TILE_WORDS, low);
+        }
+        by[r] = 1.0f / (float)_mm512_reduce_add_epi32(sum);
+    }
+}
+
+/* Products of sixteen queries' weights with 16 columns of values from column i on, for 64 tokens. */
+INSIDE_TILES void hear_bytes(const Head *h, int64_t i, int64_t j, int32_t *sums) {
+    const int32_t *values = h->values + i * (h->places / 2) + j / DEEP * 2 * TILE_WORDS;
+    const int32_t *weights = h->weights + j / DEEP * 2 * TILE_WORDS;
+    WRITTEN;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_loadd(3, weights, 64);
+    _tile_loadd(5, values, 64);
+    _tile_dpbusd(2, 3, 5);
+    _tile_loadd(6, values + TILE_WORDS, 64);
+    _tile_dpbusd(1, 3, 6);
+    _tile_loadd(4, weights + TILE_WORDS, 64);
+    _tile_dpbusd(0, 4, 6);
+    _tile_dpbusd(1, 4, 5);
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + TILE_WORDS, 64);
+    _tile_stored(2, sums + 2 * TILE_WORDS, 64);
+    WRITTEN;
+}
+
+/* Means of 16 columns of values from column i on. */
+INSIDE_TILES void hear_all_bytes(const Head *h, int64_t i, const float *by, int tall, float *out, int64_t step) {
+    int32_t sums[2][3 * TILE_WORDS] __attribute__((aligned(64)));
+    __m512 heard[SIDE], unit = _mm512_loadu_ps(h->value_units + i);
+    UNROLL for (int r = 0; r < SIDE; r++) heard[r] = _mm512_setzero_ps();
+    hear_bytes(h, i, 0, sums[0]);
+    for (int64_t j = 0; j < h->places; j += DEEP) {
+        const int32_t *now = sums[j / DEEP % 2];
+        if (j + DEEP < h->places) hear_bytes(h, i, j + DEEP, sums[(j / DEEP + 1) % 2]);
+        for (int r = 0; r < tall; r++) heard[r] = _mm512_add_ps(heard[r], _mm512_cvtepi32_ps(join(now, r)));
+    }
+    for (int r = 0; r < tall; r++)
+        _mm512_storeu_ps(out + r * step, _mm512_mul_ps(heard[r], _mm512_mul_ps(unit, _mm512_set1_ps(by[r]))));
+}
+
+/* As attend_head of int8; d is a multiple of 32. */
+INSIDE_TILES void attend_head_in_bytes(const Attention *a, int64_t start, int64_t length, int64_t head, Head *h) {
+    int64_t d = a->d, step = 3 * a->heads * d;
+    const float *own = (const float *)a->qkv + (start - a->first) * step + head * d;
+    const float *table = a->bias ? a->bias + head * a->stride + a->centre : NULL;
+    float odd = table ? oddness(table - length, 2 * length) : 0.0f;
+    h->length = length, h->places = (length + DEEP - 1) / DEEP * DEEP;
+    lay_out_bytes(h, own + step / 3, step);
+    for (int64_t first = 0; first < length; first += SIDE) {
+        int tall = length - first < SIDE ? (int)(length - first) : SIDE;
+        const float *bias[SIDE];
+        float by[SIDE], units[SIDE];
+        __m512 most[SIDE];
+        for (int r = 0; r < tall; r++) {
+            const float *x = own + (first + r) * step;
+            prefetch((const char *)(x + d), 4 * step, 4 * d);
+            __m512 to_whole = rounder(INT8, x, 0, 1, d, h->top, units + r);
+            for (int64_t c = 0; c < d; c += 32) {
+                __m512i bytes = bytes_of(whole(INT8, x, c, to_whole), whole(INT8, x, c + 16, to_whole));
+                char *out = (char *)h->queries + c * 4 * SIDE + 128 * r;
+                _mm256_store_si256((__m256i *)(out + 32), _mm512_extracti64x4_epi64(bytes, 1));
+                _mm256_store_si256((__m256i *)(out + 64), _mm512_castsi512_si256(bytes));
+            }
+            units[r] *= h->key_unit;
+            bias[r] = table ? table - first - r : NULL;
+        }
+        score_all_bytes(h, tall, units, bias, most);
+        weigh_bytes(h, tall, most, by);
+        for (int r = 0; r < tall; r++) by[r] += 0.0f * units[r] + odd;
+        for (int64_t i = 0; i < d; i += SIDE)
+            hear_all_bytes(h, i, by, tall, (float *)a->out + (start + first) * a->out_step + head * d + i, a->out_step);
+    }
+}
+
+FOR_TILES static void attend_bf16_in_tiles(const Attention *a, char *room, size_t places) {
+    size_t d = (size_t)a->d;
+    TileHead h = {.d = a->d, .keys = (uint32_t *)room};
     h.values = h.keys + places / 2 * d, h.weights = h.values + places / 2 * d;
     h.scores = (float *)(h.weights + places * SIDE), h.last = (uint16_t *)(h.scores + places * BLOCK);
-    open_tiles(&before);
     for (int64_t row = 0; row < a->rows; row++)
         for (int64_t head = 0; head < a->heads; head++)
             attend_head_in_tiles(a, a->ends[row], a->ends[row + 1] - a->ends[row], head, &h);
+}
+
+FOR_TILES static void attend_int8_in_tiles(const Attention *a, char *room, size_t places) {
+    size_t d = (size_t)a->d;
+    Head h = {.d = a->d, .top = most_of_query(a->d), .keys = (int32_t *)room};
+    h.values = h.keys + places / 2 * d, h.weights = h.values + places / 2 * d;
+    h.scores = (float *)(h.weights + places * SIDE / 2), h.queries = (int32_t *)(h.scores + places * SIDE);
+    h.value_units = (float *)(h.queries + SIDE * d);
+    memset(h.queries, 0, SIDE * d * 4);
+    for (int64_t row = 0; row < a->rows; row++)
+        for (int64_t head = 0; head < a->heads; head++)
+            attend_head_in_bytes(a, a->ends[row], a->ends[row + 1] - a->ends[row], head, &h);
+}
+
+/* Returns 0 where there is no memory. */
+FOR_TILES static int attend_rows_in_tiles(const Attention *a, int type) {
+    Tiles before;
+    size_t places = (size_t)(longest(a->ends, a->rows) + DEEP - 1) / DEEP * DEEP, d = (size_t)a->d;
+    char *room = malloc(4 * (places * (d + SIDE + BLOCK) + (SIDE + 1) * d) + 64);
+    if (room == NULL) return 0;
+    open_tiles(&before);
+    (type == INT8 ? attend_int8_in_tiles : attend_bf16_in_tiles)(a, (char *)(((uintptr_t)room + 63) / 64 * 64), places);
     close_tiles(&before);
     free(room);
     return 1;
@@ -1030,18 +1398,24 @@ FOR static int first_rows(const First *o) {
 /* -------- rotary positions */
 
 /* Pairs of numbers of each head are complex numbers, and are multiplied by those of the token's circle (d). */
-FOR static void turn_rows(uint16_t *x, const float *circle, int64_t rows, int64_t step, int64_t heads, int64_t d) {
+INSIDE void turn_all(const int type, void *x, const float *circle, int64_t rows, int64_t step, int64_t heads, int64_t d) {
     __m512 one = _mm512_set1_ps(1.0f);
-    for (int64_t row = 0; row < rows; row++, x += step, circle += d)
+    for (int64_t row = 0; row < rows; row++, circle += d)
         for (int64_t i = 0; i < d; i += 16) {
             __m512 by = _mm512_loadu_ps(circle + i), real = _mm512_moveldup_ps(by), other = _mm512_movehdup_ps(by);
             for (int64_t head = 0; head < heads; head++) {
-                __m512 own = from_bf16(x + head * d + i), turned = _mm512_permute_ps(own, 0xb1);
+                int64_t at = row * step + head * d + i;
+                __m512 own = get(type, x, at), turned = _mm512_permute_ps(own, 0xb1);
                 /* each product is rounded before they are added, as complex numbers are multiplied elsewhere */
                 own = _mm512_fmaddsub_ps(one, _mm512_mul_ps(own, real), _mm512_mul_ps(turned, other));
-                to_bf16(x + head * d + i, own);
+                put(type, x, at, own);
             }
         }
+}
+
+FOR static void turn_rows(int type, void *x, const float *circle, int64_t rows, int64_t step, int64_t heads, int64_t d) {
+    if (type == BF16) turn_all(BF16, x, circle, rows, step, heads, d);
+    else turn_all(INT8, x, circle, rows, step, heads, d);
 }
 #endif
 
@@ -1083,26 +1457,73 @@ static int multiply_rows(Product *p, int type) {
 
 /* Adds the second product of the first one's result to the second one's ``out``, some rows at a time, so that this
  * result stays near the processor. Returns 0 where there is no memory. */
+static int attend_rows(const Attention *a, int type) {
+#if TILES
+    if (tiles && a->d % 32 == 0) return attend_rows_in_tiles(a, type);
+#endif
+    return attend_rows_in_pairs(a, type);
+}
+
+/* Queries, keys and values of some heads; p computes those of all. Returns 0 as above. */
+static int project(Product p, const Attention *a, int64_t head, int64_t all_heads, int type) {
+    const int64_t all = all_heads * a->d, columns = a->heads * a->d, size = type == INT8 ? 4 : 2;
+    const Product whole = p;
+    char *out = p.out;
+    p.out_step = 3 * columns;
+    if (columns == all) return multiply_rows(&p, type);
+    p.columns = columns;
+    for (int64_t part = 0; part < 3; part++, out += columns * size) {
+        const int64_t column = part * all + head * a->d;
+        p.weight = whole.weight + column * p.steps * 4, p.out = out;
+        p.bias = whole.bias ? whole.bias + column : NULL;
+        if (type == INT8) p.weight_scale = whole.weight_scale + column, p.zeros = whole.zeros + column;
+        if (!multiply_rows(&p, type)) return 0;
+    }
+    return 1;
+}
+
+/* Rows of ``tokens`` together, ``heads`` heads at a time, whose queries, keys and values stay near the processor, in room.
+ * Returns 0 as above. */
+static int attend_to_product(Product p, Attention a, int type, int64_t tokens, int64_t heads, void *room) {
+    const int64_t *ends = a.ends, all_heads = a.heads, rows = a.rows, row_bytes = p.steps * 4;
+    const Product whole = p;
+    const float *bias = a.bias;
+    char *out = a.out;
+    int memory = 1;
+    a.qkv = p.out = room, a.out_step = all_heads * a.d, a.heads = heads;
+    for (int64_t row = 0; row < rows; row += a.rows) {
+        for (a.rows = 1; row + a.rows < rows && ends[row + a.rows + 1] - ends[row] <= tokens; a.rows++) {}
+        a.first = ends[row], a.ends = ends + row;
+        p.count = ends[row + a.rows] - a.first, p.rows = whole.rows + a.first * row_bytes;
+        if (type == INT8) p.row_scale = whole.row_scale + a.first;
+        for (int64_t head = 0; head < all_heads && memory; head += heads) {
+            a.out = out + head * a.d * (type == INT8 ? 4 : 2), a.bias = bias ? bias + head * a.stride : NULL;
+            memory = project(p, &a, head, all_heads, type) && attend_rows(&a, type);
+        }
+    }
+    return memory;
+}
+
 static int feed_rows(Product up, Product down, int type) {
-    int64_t count = up.count, some = NEAR / up.columns / 2 / BLOCK * BLOCK;
+    const int64_t size = type == INT8 ? 4 : 2, count = up.count;
+    int64_t some = NEAR / up.columns / size / BLOCK * BLOCK;
     some = some < BLOCK ? BLOCK : some > count ? count : some;
     size_t numbers = (size_t)(some * up.columns);
-    char *room = malloc(3 * numbers + 8 * (size_t)some + 64);
+    char *room = malloc(numbers * (size_t)(size + (type == INT8)) + 4 * (size_t)some + 64);
     if (room == NULL) return 0;
-    uint16_t *inner = (uint16_t *)(((uintptr_t)room + 63) / 64 * 64);
-    float *scales = (float *)(inner + numbers);
-    int32_t *sums = (int32_t *)(scales + some);
-    int8_t *values = (int8_t *)(sums + some);
+    char *inner = (char *)(((uintptr_t)room + 63) / 64 * 64);
+    float *scales = (float *)(inner + numbers * (size_t)size);
+    uint8_t *bytes = (uint8_t *)(scales + some);
     int memory = 1;
-    up.out = inner, down.row_scale = scales, down.row_sum = sums;
-    down.rows = type == INT8 ? (uint8_t *)values : (uint8_t *)inner;
+    up.out = inner, down.row_scale = scales;
+    down.rows = type == INT8 ? bytes : (uint8_t *)inner;
     for (int64_t first = 0; memory && first < count; first += some) {
         up.count = down.count = count - first < some ? count - first : some;
         memory = multiply_rows(&up, type);
-        if (type == INT8) quantise_rows(inner, up.count, up.columns, values, scales, sums);
+        if (type == INT8) quantise_rows((float *)inner, up.count, up.columns, bytes, scales);
         memory = memory && multiply_rows(&down, type);
         up.rows += some * up.steps * 4;
-        if (type == INT8) up.row_scale += some, up.row_sum += some;
+        if (type == INT8) up.row_scale += some;
         down.out = (float *)down.out + some * down.columns;
     }
     free(room);
@@ -1110,24 +1531,24 @@ static int feed_rows(Product up, Product down, int type) {
 }
 
 PyDoc_STRVAR(product_doc,
-             "product(type, activation, into, rows, scales, sums, weight, weight_scale, bias, out, count, steps,\n"
+             "product(type, activation, into, rows, scales, weight, weight_scale, zeros, bias, out, count, steps,\n"
              "        columns)\n\n"
              "Multiply ``count`` rows by a packed weight. Addresses of what is not there are 0.");
 
 static PyObject *product(PyObject *self, PyObject *args) {
     int type, memory;
     Product p;
-    Address rows, scales, sums, weight, weight_scale, bias, out;
-    if (!PyArg_ParseTuple(args, "iiiKKKKKKKLLL", &type, &p.activation, &p.into, &rows, &scales, &sums, &weight,
-                          &weight_scale, &bias, &out, &p.count, &p.steps, &p.columns))
+    Address rows, scales, weight, weight_scale, zeros, bias, out;
+    if (!PyArg_ParseTuple(args, "iiiKKKKKKKLLL", &type, &p.activation, &p.into, &rows, &scales, &weight,
+                          &weight_scale, &zeros, &bias, &out, &p.count, &p.steps, &p.columns))
         return NULL;
     p.rows = AT(uint8_t, rows);
     p.weight = AT(uint8_t, weight);
     p.row_scale = AT(float, scales);
-    p.row_sum = AT(int32_t, sums);
+    p.zeros = AT(int32_t, zeros);
     p.weight_scale = AT(float, weight_scale);
     p.bias = AT(float, bias);
-    p.out = AT(void, out);
+    p.out = AT(void, out), p.out_step = p.columns;
     Py_BEGIN_ALLOW_THREADS;
     memory = multiply_rows(&p, type);
     Py_END_ALLOW_THREADS;
@@ -1135,23 +1556,25 @@ static PyObject *product(PyObject *self, PyObject *args) {
 }
 
 PyDoc_STRVAR(feed_doc,
-             "feed(type, activation, rows, scales, sums, weight, weight_scale, bias, next_weight, next_scale,\n"
-             "     next_bias, out, count, steps, columns, next_columns)\n\n"
+             "feed(type, activation, rows, scales, weight, weight_scale, zeros, bias, next_weight, next_scale,\n"
+             "     next_zeros, next_bias, out, count, steps, columns, next_columns)\n\n"
              "Multiply rows by a packed weight, and what comes of it by the next one; add the result to out.");
 
 static PyObject *feed(PyObject *self, PyObject *args) {
     int type, memory;
-    Product up = {.into = ROUNDED}, down = {.into = ADDED, .activation = NONE};
-    Address rows, scales, sums, weight[2], weight_scale[2], bias[2], out;
-    if (!PyArg_ParseTuple(args, "iiKKKKKKKKKKLLLL", &type, &up.activation, &rows, &scales, &sums, weight, weight_scale,
-                          bias, weight + 1, weight_scale + 1, bias + 1, &out, &up.count, &up.steps, &up.columns,
-                          &down.columns))
+    Product up = {.into = STORED}, down = {.into = ADDED, .activation = NONE};
+    Address rows, scales, weight[2], weight_scale[2], zeros[2], bias[2], out;
+    if (!PyArg_ParseTuple(args, "iiKKKKKKKKKKKLLLL", &type, &up.activation, &rows, &scales, weight, weight_scale, zeros,
+                          bias, weight + 1, weight_scale + 1, zeros + 1, bias + 1, &out, &up.count, &up.steps,
+                          &up.columns, &down.columns))
         return NULL;
-    up.rows = AT(uint8_t, rows), up.row_scale = AT(float, scales), up.row_sum = AT(int32_t, sums);
+    up.rows = AT(uint8_t, rows), up.row_scale = AT(float, scales);
+    up.zeros = AT(int32_t, zeros[0]), down.zeros = AT(int32_t, zeros[1]);
     up.weight = AT(uint8_t, weight[0]), down.weight = AT(uint8_t, weight[1]);
     up.weight_scale = AT(float, weight_scale[0]), down.weight_scale = AT(float, weight_scale[1]);
     up.bias = AT(float, bias[0]), down.bias = AT(float, bias[1]);
     down.steps = up.columns / (type == INT8 ? 4 : 2), down.out = AT(void, out);
+    up.out_step = up.columns, down.out_step = down.columns;
     Py_BEGIN_ALLOW_THREADS;
     memory = feed_rows(up, down, type);
     Py_END_ALLOW_THREADS;
@@ -1159,25 +1582,47 @@ static PyObject *feed(PyObject *self, PyObject *args) {
 }
 
 PyDoc_STRVAR(attend_doc,
-             "attend(qkv, ends, rows, heads, d, bias, stride, centre, out)\n\n"
+             "attend(type, qkv, ends, rows, heads, d, bias, stride, centre, out)\n\n"
              "Let every token hear its own row; scores are in base 2.");
 
 static PyObject *attend(PyObject *self, PyObject *args) {
-    Attention a;
+    Attention a = {.first = 0};
     Address qkv, ends, bias, out;
-    int memory;
-    if (!PyArg_ParseTuple(args, "KKLLLKLLK", &qkv, &ends, &a.rows, &a.heads, &a.d, &bias, &a.stride, &a.centre, &out))
+    int type, memory;
+    if (!PyArg_ParseTuple(args, "iKKLLLKLLK", &type, &qkv, &ends, &a.rows, &a.heads, &a.d, &bias, &a.stride, &a.centre, &out))
         return NULL;
-    a.qkv = AT(uint16_t, qkv);
+    a.qkv = AT(void, qkv);
     a.ends = AT(int64_t, ends);
     a.bias = AT(float, bias);
-    a.out = AT(uint16_t, out);
+    a.out = AT(void, out), a.out_step = a.heads * a.d;
     Py_BEGIN_ALLOW_THREADS;
-#if TILES
-    if (tiles && a.d % 32 == 0) memory = attend_rows_in_tiles(&a);
-    else
-#endif
-        memory = attend_rows(&a);
+    memory = attend_rows(&a, type);
+    Py_END_ALLOW_THREADS;
+    return finished(memory);
+}
+
+PyDoc_STRVAR(attend_to_doc,
+             "attend_to(type, rows, scales, weight, weight_scale, zeros, product_bias, steps, ends, count, heads, d, bias,\n"
+             "          stride, centre, out, room, tokens, together)\n\n"
+             "Multiply rows of tokens by the weight of queries, keys and values, and let every token hear its row:\n"
+             "tokens and heads ``together`` in room, which holds the longest row at least.");
+
+static PyObject *attend_to(PyObject *self, PyObject *args) {
+    Attention a = {.first = 0};
+    Product p = {.into = STORED, .activation = NONE};
+    Address rows, scales, weight, weight_scale, zeros, product_bias, ends, bias, out, room;
+    long long tokens, together;
+    int type, memory;
+    if (!PyArg_ParseTuple(args, "iKKKKKKLKLLLKLLKKLL", &type, &rows, &scales, &weight, &weight_scale, &zeros, &product_bias,
+                          &p.steps, &ends, &a.rows, &a.heads, &a.d, &bias, &a.stride, &a.centre, &out, &room,
+                          &tokens, &together))
+        return NULL;
+    p.rows = AT(uint8_t, rows), p.row_scale = AT(float, scales), p.weight = AT(uint8_t, weight);
+    p.weight_scale = AT(float, weight_scale), p.zeros = AT(int32_t, zeros), p.bias = AT(float, product_bias);
+    p.columns = 3 * a.heads * a.d;
+    a.ends = AT(int64_t, ends), a.bias = AT(float, bias), a.out = AT(void, out);
+    Py_BEGIN_ALLOW_THREADS;
+    memory = attend_to_product(p, a, type, tokens, together, AT(void, room));
     Py_END_ALLOW_THREADS;
     return finished(memory);
 }
@@ -1223,48 +1668,52 @@ static PyObject *attend_first(PyObject *self, PyObject *args) {
     return finished(memory);
 }
 
-PyDoc_STRVAR(turn_doc, "turn(x, circle, rows, step, heads, d)\n\nTurn the first heads of rows by their circles, in place.");
+PyDoc_STRVAR(turn_doc, "turn(type, x, circle, rows, step, heads, d)\n\nTurn the first heads of rows by their circles.");
 
 static PyObject *turn(PyObject *self, PyObject *args) {
     Address x, circle;
     long long rows, step, heads, d;
-    if (!PyArg_ParseTuple(args, "KKLLLL", &x, &circle, &rows, &step, &heads, &d)) return NULL;
+    int type;
+    if (!PyArg_ParseTuple(args, "iKKLLLL", &type, &x, &circle, &rows, &step, &heads, &d)) return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    turn_rows(AT(uint16_t, x), AT(float, circle), rows, step, heads, d);
+    turn_rows(type, AT(void, x), AT(float, circle), rows, step, heads, d);
     Py_END_ALLOW_THREADS;
     return finished(1);
 }
 
 PyDoc_STRVAR(norm_doc,
-             "norm(type, x, gain, shift, eps, count, width, out, scales, sums)\n\n"
+             "norm(type, x, gain, shift, eps, count, width, out, scales)\n\n"
              "Normalise rows of float32 and round the result; with a gain, x itself is normalised too.");
 
 static PyObject *norm(PyObject *self, PyObject *args) {
     Norm n;
-    Address x, gain, shift, out, scales, sums;
-    if (!PyArg_ParseTuple(args, "iKKKfLLKKK", &n.type, &x, &gain, &shift, &n.eps, &n.count, &n.width, &out, &scales,
-                          &sums))
+    Address x, gain, shift, out, scales;
+    int type;
+    if (!PyArg_ParseTuple(args, "iKKKfLLKK", &type, &x, &gain, &shift, &n.eps, &n.count, &n.width, &out, &scales))
         return NULL;
     n.x = AT(float, x);
     n.gain = AT(float, gain);
     n.shift = AT(float, shift);
     n.out = AT(void, out);
     n.scales = AT(float, scales);
-    n.sums = AT(int32_t, sums);
+    n.room = malloc((size_t)n.width * sizeof(float));
+    if (n.room == NULL) return finished(0);
     Py_BEGIN_ALLOW_THREADS;
-    norm_rows(&n);
+    if (type == INT8) norm_rows_to_bytes(&n);
+    else norm_rows(&n);
     Py_END_ALLOW_THREADS;
+    free(n.room);
     return finished(1);
 }
 
-PyDoc_STRVAR(quantise_doc, "quantise(x, count, width, out, scales, sums)\n\nRound rows of bf16 to int8.");
+PyDoc_STRVAR(quantise_doc, "quantise(x, rows, width, bytes, scales)\n\nRound rows of float32 to bytes.");
 
 static PyObject *quantise(PyObject *self, PyObject *args) {
-    Address x, out, scales, sums;
-    long long count, width;
-    if (!PyArg_ParseTuple(args, "KLLKKK", &x, &count, &width, &out, &scales, &sums)) return NULL;
+    Address x, bytes, scales;
+    long long rows, width;
+    if (!PyArg_ParseTuple(args, "KLLKK", &x, &rows, &width, &bytes, &scales)) return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    quantise_rows(AT(uint16_t, x), count, width, AT(int8_t, out), AT(float, scales), AT(int32_t, sums));
+    quantise_rows(AT(float, x), rows, width, AT(uint8_t, bytes), AT(float, scales));
     Py_END_ALLOW_THREADS;
     return finished(1);
 }
@@ -1276,6 +1725,7 @@ static PyMethodDef methods[] = {{"supported", supported, METH_NOARGS, supported_
                                 {"product", product, METH_VARARGS, product_doc},
                                 {"feed", feed, METH_VARARGS, feed_doc},
                                 {"attend", attend, METH_VARARGS, attend_doc},
+                                {"attend_to", attend_to, METH_VARARGS, attend_to_doc},
                                 {"attend_once", attend_once, METH_VARARGS, attend_once_doc},
                                 {"attend_first", attend_first, METH_VARARGS, attend_first_doc},
                                 {"turn", turn, METH_VARARGS, turn_doc},

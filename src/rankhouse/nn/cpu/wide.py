@@ -1,11 +1,11 @@
-"""int8 on every x86 processor with AVX2: products by oneDNN or our own, the rest by the loops of ``_wide.c``.
+"""int8 on every x86 processor with AVX2: products by our own loops or oneDNN, the rest by ``_wide.c``.
 
 A weight has one scale for each output and lies within -63..63, a row of activations one for itself; a row X
 in -127..127 is multiplied as X + 128. Sums of two products then fit into the 16 bits in which oneDNN adds
 where the processor lacks VNNI, and are exact everywhere (with weights up to 127 it cuts them off there,
-silently). The loops add in one order: scores are equal to the bit whatever instructions oneDNN may use
-(tests try SSE4.1, AVX and AVX2). Shapes: n rows, t tokens of all rows together, k inputs, m outputs, d width
-of a head, w width.
+silently). The loops add in one order, those of ``_infer.c`` (with AVX512_BF16, or AMX) too: scores are equal
+to the bit on all processors, and whatever instructions oneDNN may use (tests try SSE4.1, AVX and AVX2).
+Shapes: n rows, t tokens of all rows together, k inputs, m outputs, d width of a head, w width.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import torch
 from torch import Tensor
 
 from rankhouse.nn import machine
-from rankhouse.nn.cpu import onednn_int8
+from rankhouse.nn.cpu import infer, onednn_int8
 from rankhouse.nn.machine import Activation, checked
 
 with suppress(ImportError):  # not compiled on this machine: `machine` says so
     from rankhouse.nn.cpu import _wide
+with suppress(ImportError):  # likewise
+    from rankhouse.nn.cpu import _infer
 
 _ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
 _STORED, _ADDED, _GATED = range(3)
@@ -69,8 +71,12 @@ class QuantisedLinear:
         self._bias = None if bias is None else bias.detach().float().contiguous()
         self._scale = (weight.abs().amax(1).clamp(min=1e-30) / onednn_int8.LARGEST).contiguous()
         whole = torch.round(weight / self._scale[:, None]).nan_to_num().to(torch.int8)
-        self._grouped = GroupedProduct(whole) if machine.GROUPED else None
-        self._weight = torch.empty(0) if self._grouped else onednn_int8.pack(whole)
+        self._own: PanelProduct | GroupedProduct | None = None
+        if machine.INFER_LOOPS:
+            self._own = PanelProduct(whole, gated=gated)
+        elif machine.GROUPED:
+            self._own = GroupedProduct(whole)
+        self._weight = torch.empty(0) if self._own else onednn_int8.pack(whole)
 
     def __call__(self, rows: Tensor | ByteRows) -> Any:  # noqa: ANN401  # as `feeds` says
         """Apply to rows: (t, k) -> (t, m) float32, or bytes."""
@@ -91,14 +97,46 @@ class QuantisedLinear:
         product: Tensor = self(rows)
         return y.mul_(product)
 
+    def feed(self, rows: Tensor | ByteRows, then: QuantisedLinear, x: Tensor) -> Tensor:
+        """Add what the next layer makes of the result to x (t, its m) float32, in place; return x."""
+        up, down = self._own, then._own
+        if self._gated or not isinstance(up, PanelProduct) or not isinstance(down, PanelProduct):
+            return then.add(self(rows), x)
+        rows = _bytes(rows)
+        values = checked(rows.values[: len(x)], torch.uint8, self._in, len(rows.scales))
+        weights = *up.weights(self._scale, self._bias), *down.weights(then._scale, then._bias)
+        sizes = len(values), self._in // 4, self._out, then._out
+        given = infer.INT8, self._activation, values, rows.scales
+        machine.call(_infer.feed, (*given, *weights, checked(x, torch.float32, then._out), *sizes))
+        return x
+
+    def attend(self, rows: Tensor | ByteRows, ends: Tensor, heads: int, bias: Tensor | None = None) -> Tensor:
+        """Return what :func:`attend` makes of the result: (t, k) -> (t, m / 3) float32.
+
+        The loops of ``_infer.c`` compute some rows' queries, keys and values at a time.
+        """
+        if not isinstance(self._own, PanelProduct):
+            return attend(self(rows), ends, heads, bias)
+        rows = _bytes(rows)
+        count = len(rows.scales)
+        if int(ends[-1]) != count:
+            raise ValueError(f"rows end at {int(ends[-1])}, there are {count} tokens")
+        out = torch.empty(count, self._out // 3)
+        weight = *self._own.weights(self._scale, self._bias), self._in // 4
+        sizes = checked(ends[None], torch.int64, len(ends)), len(ends) - 1, heads, self._out // 3 // heads
+        given = infer.INT8, checked(rows.values[:count], torch.uint8, self._in), rows.scales
+        layout, room = infer.bias_layout(bias, ends, heads), infer.portions(ends, heads, sizes[3], 4)
+        machine.call(_infer.attend_to, (*given, *weight, *sizes, *layout, out, *room))
+        return out
+
     def _compute(self, rows: ByteRows, out: Tensor | ByteRows, into: int) -> Tensor:
         """Put what is made of products into out."""
         count = len(rows.scales)
         checked(rows.values, torch.uint8, self._in)
         scales, how = (rows.scales, self._scale, self._bias), (self._activation, into)
         given = (out, None, None) if isinstance(out, Tensor) else (None, *out)
-        if self._grouped:
-            self._grouped(rows.values[:count], (*scales, *how, *given))
+        if self._own:
+            self._own(rows.values[:count], (*scales, *how, *given))
         else:
             self._by_onednn(rows, how, given)
         return out if isinstance(out, Tensor) else out.scales
@@ -112,6 +150,63 @@ class QuantisedLinear:
             scales = (rows.scales[start:stop], self._scale, self._bias)
             into = (None if part is None else part[start:stop] for part in given)
             machine.call(_wide.scale, (products, *scales, stop - start, self._out, *how, *into))
+
+
+class PanelProduct:
+    """The same sums as oneDNN's, and what follows them at once, with AVX512_VNNI or AMX: see ``_infer.c``.
+
+    Args:
+        weight: (m, k) int8 within -63..63; m and k are multiples of 16.
+        gated: Whether its second half multiplies the first.
+    """
+
+    def __init__(self, weight: Tensor, *, gated: bool) -> None:
+        self._columns, self._inputs = weight.shape
+        self._columns //= 2 if gated else 1
+        self._packed = [infer.packed(part, 4) for part in torch.split(weight, self._columns)]
+        zeros = onednn_int8.ZERO * weight.sum(1, dtype=torch.int32)
+        self._zeros = torch.split(zeros, self._columns)
+
+    def weights(self, scale: Tensor, bias: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Return the weight as the loops take it."""
+        return self._packed[0], scale, self._zeros[0], bias
+
+    def __call__(self, rows: Tensor, scaled: tuple[Any, ...]) -> None:
+        """Multiply bytes, 128 for 0: (t, k) uint8.
+
+        Args:
+            scaled: As for :class:`GroupedProduct`.
+        """
+        row_scale, *of_columns, into, out, bytes_, scales = scaled
+        if out is not None:
+            self._put(rows, row_scale, of_columns, into=into, out=out)
+            return
+        for start in range(0, len(rows), _TILE):
+            some = slice(start, min(start + _TILE, len(rows)))
+            made = torch.empty(some.stop - start, self._columns)
+            self._put(rows[some], row_scale[some], of_columns, into=into, out=made)
+            machine.call(_infer.quantise, (made, *made.shape, bytes_[some], scales[some]))
+
+    def _put(self, rows: Tensor, row_scale: Tensor, of_columns: list[Any], into: int, out: Tensor) -> None:
+        column_scale, bias, activation = of_columns
+        for half, weight in enumerate(self._packed):
+            columns = slice(half * self._columns, (half + 1) * self._columns)
+            arguments = infer.Arguments(
+                kind=infer.INT8,
+                activation=0 if half else activation,
+                into=infer.MULTIPLIED if half else infer.STORED if into == _GATED else into,
+                x=checked(rows, torch.uint8, self._inputs),
+                scales=row_scale,
+                weight=weight,
+                weight_scale=column_scale[columns],
+                zeros=self._zeros[half],
+                bias=None if bias is None else bias[columns],
+                out=checked(out, torch.float32, self._columns, len(rows)),
+                rows=len(rows),
+                steps=self._inputs // 4,
+                columns=self._columns,
+            )
+            machine.call(_infer.product, arguments)
 
 
 class GroupedProduct:
@@ -151,7 +246,8 @@ def _bytes(rows: Tensor | ByteRows) -> ByteRows:
     count, width = rows.shape
     checked(rows, torch.float32, width)
     made = ByteRows.empty(count, width)
-    machine.call(_wide.quantise, (rows, count, width, made.values, made.scales))
+    loop = _infer.quantise if machine.INFER_LOOPS else _wide.quantise
+    machine.call(loop, (rows, count, width, made.values, made.scales))
     return made
 
 
@@ -205,7 +301,10 @@ class WideNorm:
         arguments = (x, self._gain, self._shift, self._eps, count, width)
         if not self._exact:
             rows = ByteRows.empty(count, width)
-            machine.call(_wide.norm, (*arguments, *rows, None))
+            if machine.INFER_LOOPS:
+                machine.call(_infer.norm, (infer.INT8, *arguments, *rows))
+            else:
+                machine.call(_wide.norm, (*arguments, *rows, None))
             return x, rows
         out = None if self._gain is not None else torch.empty_like(x)
         machine.call(_wide.norm, (*arguments, None, None, out))
@@ -223,16 +322,15 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
     Returns:
         (t, heads * d) float32.
     """
+    if machine.INFER_LOOPS:
+        return infer.attend(qkv, ends, heads, bias)
     width = qkv.shape[1] // 3
     checked(qkv, torch.float32, 3 * width)
     if int(ends[-1]) != len(qkv):
         raise ValueError(f"rows end at {int(ends[-1])}, there are {len(qkv)} tokens")
-    stride = 0 if bias is None else checked(bias, torch.float32, bias.shape[1]).shape[1]
-    if bias is not None and (len(bias) != heads or stride // 2 < int(ends.diff().max()) + _COLUMNS):
-        raise ValueError(f"a bias of shape {tuple(bias.shape)} is too small for {heads} heads and these rows")
     out = torch.empty(len(qkv), width)
     sizes = (len(ends) - 1, heads, width // heads)
-    machine.call(_wide.attend, (qkv, ends, *sizes, bias, stride, stride // 2, out))
+    machine.call(_wide.attend, (qkv, ends, *sizes, *infer.bias_layout(bias, ends, heads), out))
     return out
 
 

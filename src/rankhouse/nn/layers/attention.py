@@ -118,6 +118,10 @@ class SelfAttention:
             g.put(out, heads)
         return out
 
+    def to_product(self, product: Any, rows: Any, layout: RowLayout, bias: Bias | None = None) -> Tensor:  # noqa: ANN401  # as products take them
+        """Attend to what a product makes of rows: (t, h * d)."""
+        return self(product(rows), layout, bias)
+
     def _outside(self, length: int, like: Tensor) -> Tensor | None:
         """Return what keeps tokens from reading beyond their window: (1, 1, length, length), or None."""
         if self._window is None or length <= self._window + 1:
@@ -182,11 +186,20 @@ class FusedAttention:
 
     def __call__(self, qkv: Tensor, layout: RowLayout, bias: Tensor | None = None) -> Tensor:
         """Attend: (t, 3 * h * d) -> (t, h * d); bias as ``infer.attend`` takes it."""
+        attend = infer.attend if qkv.dtype is torch.bfloat16 else wide.attend
+        return attend(qkv, layout.ends, self.heads, self._bias(layout, bias))
+
+    def to_product(self, product: Any, rows: Any, layout: RowLayout, bias: Tensor | None = None) -> Tensor:  # noqa: ANN401  # as products take them
+        """Attend to what a product makes of rows, without the whole of it where its loops can: (t, h * d)."""
+        if isinstance(product, wide.QuantisedLinear | infer.PackedLinear):
+            return product.attend(rows, layout.ends, self.heads, self._bias(layout, bias))
+        return self(product(rows), layout, bias)
+
+    def _bias(self, layout: RowLayout, bias: Tensor | None) -> Tensor | None:
         longest = int(layout.lengths.max())
         if bias is None and self._window is not None and longest > self._window + 1:
-            bias = _by_distance(self.heads, self._window, -(-longest // _USUAL) * _USUAL)
-        attend = infer.attend if qkv.dtype is torch.bfloat16 else wide.attend
-        return attend(qkv, layout.ends, self.heads, bias)
+            return _by_distance(self.heads, self._window, -(-longest // _USUAL) * _USUAL)
+        return bias
 
 
 @lru_cache(maxsize=8)
@@ -203,6 +216,10 @@ class Attention(Protocol):
 
     def __call__(self, qkv: Tensor, layout: RowLayout, bias: Any = None) -> Tensor:  # noqa: ANN401  # Bias, or a table
         """Attend: (t, 3 * h * d) -> (t, h * d)."""
+        ...
+
+    def to_product(self, product: Any, rows: Any, layout: RowLayout, bias: Any = None) -> Tensor:  # noqa: ANN401  # likewise
+        """Attend to what a product makes of rows."""
         ...
 
 

@@ -143,7 +143,7 @@ class Layer:
         self, x: Tensor, rows: Rows, layout: RowLayout, bias: Bias | Tensor | None
     ) -> tuple[Tensor, Rows]:
         """Transform t tokens: x (t, w) float32 and as products read it -> the same."""
-        return self._after(x, self._attend(self._qkv(rows), layout, bias))
+        return self._after(x, self._attend.to_product(self._qkv, rows, layout, bias))
 
 
 class FirstTokenLayer:

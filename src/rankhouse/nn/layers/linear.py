@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from rankhouse.nn import machine
-from rankhouse.nn.cpu import infer, wide
+from rankhouse.nn.cpu import wide
 from rankhouse.nn.cpu.infer import TILE, FusedNorm, PackedLinear
 from rankhouse.nn.machine import Activation, Compute, multiplies
 
@@ -95,7 +95,7 @@ class Linear:
         return y.mul_(self(rows))
 
 
-Rows = infer.Rows | wide.ByteRows
+Rows = Tensor | wide.ByteRows
 """Input of a product: (t, k) in the type of the computation."""
 Affine = tuple[Tensor, Tensor | None]
 """A weight (out, in) and a bias (out,) or None."""
@@ -104,7 +104,7 @@ Affine = tuple[Tensor, Tensor | None]
 class Product(Protocol):
     """A linear layer of either kind; ``rows`` (t, in) are what the norm before it gave."""
 
-    def __call__(self, rows: Any) -> Tensor:  # noqa: ANN401  # Tensor or Int8Rows, as its kind wants them
+    def __call__(self, rows: Any) -> Tensor:  # noqa: ANN401  # Tensor or ByteRows, as its kind wants them
         """Apply to rows: (t, in) -> (t, out)."""
         ...
 
@@ -137,13 +137,15 @@ def linear(
     in_tiles = machine.TILES and weight.shape[1] % TILE == 0
     left_to_onednn = compute.precision == "bf16" and machine.has_amx() and not in_tiles and not few
     if machine.fits_infer(compute, *weight.shape) and not left_to_onednn:
-        return PackedLinear(weight, bias, compute, activation)
+        return PackedLinear(weight, bias, activation)
     return Linear(weight, bias, compute, activation)
 
 
 def feed(rows: Any, up: Product | Gated, down: Product, x: Tensor) -> Tensor:  # noqa: ANN401  # as products take them
     """Add down(up(rows)) to x (t, out) float32, in place; return x."""
     if isinstance(up, PackedLinear) and isinstance(down, PackedLinear):
+        return up.feed(rows, down, x)
+    if isinstance(up, wide.QuantisedLinear) and isinstance(down, wide.QuantisedLinear):
         return up.feed(rows, down, x)
     return down.add(up(rows), x)
 
@@ -372,16 +374,18 @@ def layer_norm(gain: Tensor, shift: Tensor, eps: float, compute: Compute) -> Nor
     """Make a layer norm: gain and shift (w,)."""
     if machine.fits_wide(compute, len(gain)):
         return wide.WideNorm(gain, shift, eps, exact=compute.steady)
-    make = FusedNorm if machine.fits_infer(compute, len(gain)) else PlainNorm
-    return make(gain, shift, eps, compute)
+    if machine.fits_infer(compute, len(gain)):
+        return FusedNorm(gain, shift, eps)
+    return PlainNorm(gain, shift, eps, compute)
 
 
 def root_mean_square_norm(width: int, eps: float, compute: Compute) -> Norm:
     """Make T5's norm, whose gain belongs to the product behind it."""
     if machine.fits_wide(compute, width):
         return wide.WideNorm(None, None, eps, exact=compute.steady)
-    make = FusedNorm if machine.fits_infer(compute, width) else PlainNorm
-    return make(None, None, eps, compute)
+    if machine.fits_infer(compute, width):
+        return FusedNorm(None, None, eps)
+    return PlainNorm(None, None, eps, compute)
 
 
 def root_mean_square(x: Tensor, eps: float) -> Tensor:

@@ -64,7 +64,7 @@ class Turn(NamedTuple):
             chosen: (t,) int64, which of the batch's tokens these are; None: all.
         """
         circle = self.circle if chosen is None else self.circle[chosen]
-        if machine.INFER_LOOPS and x.dtype is torch.bfloat16 and _fits_loop(x, circle):
+        if machine.INFER_LOOPS and _fits_loop(x, circle):
             infer.turn(x, circle, heads)
             return x
         turned = x[:, : heads * 2 * circle.shape[1]]
@@ -77,7 +77,8 @@ class Turn(NamedTuple):
 
 
 def _fits_loop(x: Tensor, circle: Tensor) -> bool:
-    return not x.is_cuda and x.is_contiguous() and 2 * circle.shape[1] % machine.REGISTER == 0
+    is_either = x.dtype in {torch.bfloat16, torch.float32}
+    return is_either and not x.is_cuda and x.is_contiguous() and 2 * circle.shape[1] % machine.REGISTER == 0
 
 
 class NormAffine(NamedTuple):
@@ -181,7 +182,9 @@ class SelfAttentionHalf:
             turn: Change of (t, 3 * h * d) before attention, in place: rotary positions.
             rows: Input in place of x, as products read it; without a norm.
         """
-        qkv = self._qkv(rows if self._norm is None else self._norm(x)[1])
-        if turn is not None:
-            turn(qkv)
+        rows = rows if self._norm is None else self._norm(x)[1]
+        if turn is None:
+            return self._mix.add(self.attention.to_product(self._qkv, rows, layout, bias), x)
+        qkv = self._qkv(rows)
+        turn(qkv)
         return self._mix.add(self.attention(qkv, layout, bias), x)
