@@ -34,6 +34,7 @@ _ONEDNN = torch.ops.mkldnn
 _TILE = 256  # rows multiplied at once where their number would decide the order of additions
 _STEP = 32  # rows are filled up to a multiple of it
 _GROUP = 24  # a multiple of the 6 or 8 rows that oneDNN's kernels for ARM take at once
+_COLUMNS = 16  # likewise, of the product
 _IS_X86 = platform.machine() in {"x86_64", "AMD64"}
 _SHORT = (
     384  # inputs, a multiple of 32, up to which oneDNN's bf16 product has one order for all numbers of rows
@@ -251,8 +252,9 @@ def multiply(
     """
     name, variant = _ONEDNN_NAMES[activation]
     t, out = len(x), len(weight)
-    if out == 1:
-        weight, bias = _two(weight), None if bias is None else bias.repeat(2)
+    weight = _whole(weight, _COLUMNS)
+    if bias is not None and len(weight) > out:
+        bias = F.pad(bias, (0, len(weight) - out))
     y: Tensor = _ONEDNN._linear_pointwise(_whole(x), weight, bias, name, [], variant)  # noqa: SLF001  # PyTorch's name for it
     return y[:t, :out]
 
@@ -310,9 +312,9 @@ def _two(rows: Tensor) -> Tensor:
     return rows.repeat(2, 1) if len(rows) == 1 else rows
 
 
-def _whole(rows: Tensor) -> Tensor:
+def _whole(rows: Tensor, group: int = _GROUP) -> Tensor:
     """Fill up to whole groups of rows on ARM, where those left over are summed in another order."""
-    missing = 0 if _IS_X86 else -len(rows) % _GROUP
+    missing = 0 if _IS_X86 else -len(rows) % group
     return F.pad(rows, (0, 0, 0, missing)) if missing else _two(rows)
 
 
