@@ -134,12 +134,12 @@ BUDGETS = {
     "systems": (2_831, 1_900),
     "training explanation stores": (12_386, 11_700),
     "index models ranking labels evaluation": (25_516, 19_100),
-    "text nn page": (7_645, 6_390),
+    "text nn page": (7_643, 6_390),
     "io": (6_788, 3_300),
     "core": (2_810, 1_850),
     "hosts": (2_070, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 87_308, 66_000
+MOST_ALL, PLANNED_ALL = 87_306, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

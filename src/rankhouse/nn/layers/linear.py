@@ -36,9 +36,7 @@ _STEP = 32  # rows are filled up to a multiple of it
 _GROUP = 24  # a multiple of the 6 or 8 rows that oneDNN's kernels for ARM take at once
 _COLUMNS = 16  # likewise, of the product
 _IS_X86 = platform.machine() in {"x86_64", "AMD64"}
-_SHORT = (
-    384  # inputs, a multiple of 32, up to which oneDNN's bf16 product has one order for all numbers of rows
-)
+_SHORT = 384  # inputs, a multiple of 32, up to which oneDNN's bf16 product has one order for any rows
 _ONEDNN_NAMES = {
     "none": ("none", ""),
     "relu": ("relu", ""),
