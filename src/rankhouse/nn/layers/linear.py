@@ -254,7 +254,7 @@ def multiply(
     if bias is not None and len(weight) > out:
         bias = F.pad(bias, (0, len(weight) - out))
     y: Tensor = _ONEDNN._linear_pointwise(_whole(x), weight, bias, name, [], variant)  # noqa: SLF001  # PyTorch's name for it
-    return y[:t, :out]
+    return y[:t, :out].contiguous()
 
 
 def products(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
