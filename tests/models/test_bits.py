@@ -22,6 +22,7 @@ from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.models.tk import TKDesign
 from rankhouse.nn import machine
+from rankhouse.nn.layers import linear as linear_layer
 from rankhouse.nn.layers.linear import Linear, PerHead, multiply, row_sums
 from rankhouse.nn.machine import Compute
 
@@ -175,3 +176,22 @@ def assert_sums_stay(x, more):
     assert torch.equal(row_sums(torch.nn.functional.pad(x, (0, more))), sums)
     assert torch.equal(row_sums(x[:1]), sums[:1])
     torch.testing.assert_close(sums, x.sum(1))
+
+
+@pytest.mark.parametrize("is_x86", sorted({linear_layer._IS_X86, False}))
+def test_a_products_row_has_the_same_bits_beside_any_number_of_rows(is_x86, monkeypatch):
+    """ARM's kernels sum the rows that are left over from groups of 6 or 8 in another order."""
+    monkeypatch.setattr(linear_layer, "_IS_X86", is_x86)
+    rng = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(100, 40, generator=rng), torch.randn(24, 40, generator=rng)
+    with torch.inference_mode():
+        layer = linear_layer.linear(weight, None, Compute("fp32", CPU, 1))
+        whole = linear_layer.multiply(x, weight), layer(x)
+        torch.testing.assert_close(whole[0], x @ weight.T)
+        for count in (*range(1, 27), 64, 99):
+            few = linear_layer.multiply(x[:count], weight), layer(x[:count])
+            assert all(torch.equal(a, b[:count]) for a, b in zip(few, whole, strict=True)), count
+            if count <= len(weight):
+                narrow = linear_layer.multiply(x, weight[:count])
+                assert narrow.is_contiguous()  # the compiled loops take nothing else
+                assert torch.equal(narrow, whole[0][:, :count]), count

@@ -6,7 +6,8 @@ PyTorch was built without oneDNN, and on CUDA, the plain layer is used. Training
 :func:`affine`; its weights change too often to be laid out.
 
 A row's result has the same bits whatever rows stand beside it. oneDNN's float32 product sums each number in
-one order, except for a single row or a single column, which it computes otherwise: these are doubled. Its
+one order, except for a single row or a single column, which it computes otherwise: these are doubled. On ARM
+it takes several rows at once and sums what is left over otherwise: there, zeros fill up to whole groups. Its
 bf16 product on AMX picks the order by the number of rows where inputs are many: there, rows go in tiles.
 Where it has no bf16 product (AVX2), numbers rounded to bf16 are multiplied in float32 and the result is
 rounded to bf16: the precision that was asked for, no faster than float32.
@@ -15,6 +16,7 @@ MKL, behind PyTorch's own products, keeps no such order, so no product of a scor
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from typing import Any, Protocol, cast
 
@@ -31,9 +33,9 @@ from rankhouse.nn.machine import Activation, Compute, multiplies
 _ONEDNN = torch.ops.mkldnn
 _TILE = 256  # rows multiplied at once where their number would decide the order of additions
 _STEP = 32  # rows are filled up to a multiple of it
-_SHORT = (
-    384  # inputs, a multiple of 32, up to which oneDNN's bf16 product has one order for all numbers of rows
-)
+_GROUP, _COLUMNS = 24, 16  # multiples of the rows and columns that oneDNN's kernels for ARM take at once
+_IS_X86 = platform.machine() in {"x86_64", "AMD64"}
+_SHORT = 384  # inputs, a multiple of 32, up to which oneDNN's bf16 product has one order for any rows
 _ONEDNN_NAMES = {
     "none": ("none", ""),
     "relu": ("relu", ""),
@@ -68,7 +70,7 @@ class Linear:
         """Apply to rows: (t, in) -> (t, out)."""
         if not self._packed:
             return _activate(F.linear(rows, self._weight, self._bias), self._activation)
-        y = torch.cat([*self._in_tiles(rows)]) if self._tiled else self._multiply(_two(rows))[: len(rows)]
+        y = torch.cat([*self._in_tiles(rows)]) if self._tiled else self._multiply(_whole(rows))[: len(rows)]
         return y[:, :1] if self._single else y
 
     def _multiply(self, rows: Tensor) -> Tensor:
@@ -249,10 +251,10 @@ def multiply(
     """
     name, variant = _ONEDNN_NAMES[activation]
     t, out = len(x), len(weight)
-    if out == 1:
-        weight, bias = _two(weight), None if bias is None else bias.repeat(2)
-    y: Tensor = _ONEDNN._linear_pointwise(_two(x), weight, bias, name, [], variant)  # noqa: SLF001  # PyTorch's name for it
-    return y[:t, :out]
+    weight = _whole(weight, _COLUMNS)
+    bias = None if bias is None else F.pad(bias, (0, len(weight) - out))
+    y: Tensor = _ONEDNN._linear_pointwise(_whole(x), weight, bias, name, [], variant)  # noqa: SLF001  # PyTorch's name for it
+    return y[:t, :out].contiguous()
 
 
 def products(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -306,6 +308,12 @@ def row_sums(x: Tensor) -> Tensor:
 def _two(rows: Tensor) -> Tensor:
     """Double a single row: oneDNN sums that in another order than rows among others."""
     return rows.repeat(2, 1) if len(rows) == 1 else rows
+
+
+def _whole(rows: Tensor, group: int = _GROUP) -> Tensor:
+    """Fill up to whole groups of rows on ARM, where those left over are summed in another order."""
+    missing = 0 if _IS_X86 else -len(rows) % group
+    return F.pad(rows, (0, 0, 0, missing)) if missing else _two(rows)
 
 
 def to_weight(gradient: Tensor, x: Tensor) -> Tensor:
@@ -374,18 +382,16 @@ def layer_norm(gain: Tensor, shift: Tensor, eps: float, compute: Compute) -> Nor
     """Make a layer norm: gain and shift (w,)."""
     if machine.fits_wide(compute, len(gain)):
         return wide.WideNorm(gain, shift, eps, exact=compute.steady)
-    if machine.fits_infer(compute, len(gain)):
-        return FusedNorm(gain, shift, eps)
-    return PlainNorm(gain, shift, eps, compute)
+    fused = machine.fits_infer(compute, len(gain))
+    return FusedNorm(gain, shift, eps) if fused else PlainNorm(gain, shift, eps, compute)
 
 
 def root_mean_square_norm(width: int, eps: float, compute: Compute) -> Norm:
     """Make T5's norm, whose gain belongs to the product behind it."""
     if machine.fits_wide(compute, width):
         return wide.WideNorm(None, None, eps, exact=compute.steady)
-    if machine.fits_infer(compute, width):
-        return FusedNorm(None, None, eps)
-    return PlainNorm(None, None, eps, compute)
+    fused = machine.fits_infer(compute, width)
+    return FusedNorm(None, None, eps) if fused else PlainNorm(None, None, eps, compute)
 
 
 def root_mean_square(x: Tensor, eps: float) -> Tensor:
