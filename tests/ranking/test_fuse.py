@@ -292,7 +292,9 @@ def test_wrong_wishes_are_refused():
             linear()([FIRST, SECOND], bad)
     with pytest.raises(WrongUse, match='"minmax" is not a known normalisation.*did you mean "min-max"'):
         make("linear('minmax')", FUSIONS, "fusion")
-    with pytest.raises(WrongUse, match='"mean" is not a known treatment of missing documents.*drop, min, zero'):
+    with pytest.raises(
+        WrongUse, match='"mean" is not a known treatment of missing documents.*drop, min, zero'
+    ):
         linear(missing="mean")
     with pytest.raises(WrongUse, match=r"rrf\(k=-1\)"):
         rrf(-1)
