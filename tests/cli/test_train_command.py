@@ -364,6 +364,18 @@ def test_pairs_with_their_texts_need_no_index(world, run):
     assert not (world / "no").exists()
 
 
+def test_words_of_all_passages_are_known_though_they_have_one_document_s_id(world, run):
+    for name, first in (("a", 0), ("b", 40)):
+        common = {"query_id": name, "query": "deed", "doc_id": "page"}  # no number of the passage
+        pairs = [common | {"text": f"word{n} deed", "label": n % 2} for n in range(first, first + 40)]
+        (world / f"{name}.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    told = ["--ranker", "knrm(min_count=1, width=8)", "--set", "steps=1", "--set", "device=cpu"]
+    done = run("train", *told, "--pairs", "a.jsonl", "--pairs", "b.jsonl", "--out", "t")
+    assert done.returncode == 0, done.stderr
+    words = (world / "t" / "ranker" / "vocabulary.json").read_text()
+    assert all(f'"word{n}"' in words for n in range(80))
+
+
 def test_scores_that_are_not_learned_are_spoken_of(world, run):
     scored = [
         {"query": "word1", "pos": ["word1 word2"], "neg": ["word5"], "pos_scores": [2], "neg_scores": [0]},

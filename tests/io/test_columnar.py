@@ -146,3 +146,10 @@ def test_only_the_row_whose_text_is_not_utf8_is_refused(tmp_path):
     with pytest.raises(BadData, match="line 2"):
         list(read_documents(path))
     assert [document.id for document in read_documents(path, skips=1)] == ["1", "3"]
+
+
+def test_a_column_whose_name_is_not_utf8_is_said_so(tmp_path):
+    path = database(tmp_path / "names.db", "CREATE TABLE texts (id TEXT, text TEXT, qqqqqq TEXT)")
+    path.write_bytes(path.read_bytes().replace(b"qqqqqq", b"q\xff\xffqqq"))
+    with pytest.raises(BadData, match="names.db: cannot be read as an SQLite database .*utf-8"):
+        list(read_documents(path))

@@ -244,7 +244,8 @@ def _take_text(record: dict[str, Any], keys: tuple[str, ...], path: Path, line: 
             if value is None:
                 return ""
             if not isinstance(value, str):
-                raise BadData(f'the "{key}" must be a string, not {type(value).__name__}', path, line)
+                kind = "bytes that are no UTF-8 text" if isinstance(value, bytes) else type(value).__name__
+                raise BadData(f'the "{key}" must be a string, not {kind}', path, line)
             return value
     reason = f'the record has no "{keys[0]}"; its keys are: {", ".join(record) or "none"}; '
     raise BadData(f'{reason}call what is to be read "{keys[0]}"', path, line)

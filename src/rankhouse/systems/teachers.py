@@ -61,7 +61,8 @@ class SystemTeacher:
         """Refuse: a system ranks an index, so it scores no pairs before it was run on one."""
         raise WrongUse(
             f"{self.system}: a system ranks an index for questions and cannot score {len(pairs):,} pairs by "
-            "themselves; give the questions by --queries, or a ranker as the teacher"
+            "themselves; give questions and a run of them in place of pairs (--queries, --run), or a ranker "
+            "as the teacher"
         )
 
 

@@ -24,6 +24,7 @@ from rankhouse.core.progress import counted
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.scores import RAW
+from rankhouse.io.duplicate_ids import digest_of
 from rankhouse.io.pairs import UNDECIDED, PairFiles
 from rankhouse.labels.label_noise import Contradictions
 
@@ -139,11 +140,11 @@ class Examples:
         return [Pair(self.queries[query], each) for query, each in zip(queries, passages, strict=True)]
 
     def texts(self) -> Iterator[str]:
-        """Stream the texts of the passages, each once, as they are read."""
-        seen: set[tuple[int, int]] = set()
+        """Stream the texts of the passages, each of a document's once, as they are read."""
+        seen: set[tuple[int, bytes]] = set()
         for item, document in enumerate(self.document.tolist()):
             (passage,) = self.fetch([item])
-            if (key := (document, passage.index)) not in seen:
+            if (key := (document, digest_of(passage.text))) not in seen:  # numbers are often left out
                 seen.add(key)
                 yield passage.text
 

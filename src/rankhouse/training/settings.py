@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -9,7 +10,7 @@ import msgspec
 
 from rankhouse.core import notation
 from rankhouse.core.arguments import check_least
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.evaluation.measure_notation import parse as parse_measures
 from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import write_json
@@ -210,8 +211,9 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if not self.by_query:
             self._check_parts()
         notation.make(self.negatives, NEGATIVES, "source of negatives")
-        if len(parse_measures(self.measure)) != 1:
-            raise WrongUse(f'measure="{self.measure}": validation maximises one measure, like  AP')
+        with suppress(MissingExtra):  # which validation asks for, if there is any
+            if len(parse_measures(self.measure)) != 1:
+                raise WrongUse(f'measure="{self.measure}": validation maximises one measure, like  AP')
         self._check_loss()
 
     def _check_loss(self) -> None:

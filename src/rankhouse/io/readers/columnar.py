@@ -146,7 +146,7 @@ def _of_sqlite(path: Path, meter: Meter | None) -> Iterator[_Row]:
             for row in rows:
                 meter.bytes += sum(len(value) for value in row if isinstance(value, str))
                 yield dict(zip(names, row, strict=True))
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # of a column's name
         raise BadData(f"cannot be read as an SQLite database ({error})", path) from error
 
 

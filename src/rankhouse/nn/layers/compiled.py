@@ -138,7 +138,7 @@ class _WindowSizes(NamedTuple):
         p, size = match.shape[2], math.gcd(*self.sizes)
         spare = max(self.sizes) // size - 1  # behind a passage, which fill up the last window
         starts = torch.arange(-(-p // size) + spare) * size
-        for some in torch.split(query_mask.nonzero(), max(1, _AT_ONCE // p)):
+        for some in torch.split(query_mask.nonzero(), max(1, _AT_ONCE // (len(starts) * size))):
             at = some.unbind(1)
             filled = nn.functional.pad(match[at], (0, len(starts) * size - p)).view(-1, 1, size)
             left = (lengths[at[0], None] - starts).clamp_(0, size).flatten()
