@@ -75,7 +75,9 @@ def report_skips(skips: Skips) -> None:
     """Say which faulty records were skipped."""
     if not skips.seen:
         return
-    say(f"warning: {len(skips.seen)} faulty records were skipped:")
+    number = len(skips.seen)
+    count = progress_of.counted(number, "faulty record was skipped", "faulty records were skipped")
+    say(f"warning: {count}:")
     for fault in skips.seen[:_SHOWN]:
         say(f"  {fault}")
     if len(skips.seen) > _SHOWN:

@@ -228,7 +228,8 @@ def skip_warnings(skipped: Sequence[str]) -> list[str]:
     if not skipped:
         return []
     rest = " ..." if len(skipped) > 3 else ""
-    return [f"{len(skipped):,} faulty records were skipped: {'; '.join(skipped[:3])}{rest}"]
+    count = counted(len(skipped), "faulty record was skipped", "faulty records were skipped")
+    return [f"{count}: {'; '.join(skipped[:3])}{rest}"]
 
 
 def index_facts(report: BuildReport, skipped: Sequence[str], out: Path, seconds: float) -> dict[str, Any]:
