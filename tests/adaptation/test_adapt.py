@@ -880,7 +880,7 @@ def test_a_run_teaches_beside_a_ranker(index, tmp_path):
 @pytest.mark.slow
 def test_the_first_stage_is_chosen_and_a_test_run_is_reranked(index, tmp_path):
     small = {"ranker": "knrm(width=8, min_count=1)", "steps": 3}
-    with pytest.raises(rh.RankhouseError, match='"bm26" is no model'):
+    with pytest.raises(rh.RankhouseError, match='"bm26" is not a known model'):
         adapt(index, tmp_path / "wrong", first_stage="bm26", **small)
     with pytest.raises(rh.RankhouseError, match="there are no such vectors"):
         adapt(index, tmp_path / "wrong", SystemTeacher(rh.system('dense("x", name="none")')), **small)
