@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -104,8 +105,9 @@ def _records(
         yield from _numbered(path, wanted, skips, meter, is_last=end == size)
     elif is_packed(path):
         count = sum(1 for _ in numbered_lines(path))
-        lines = islice(numbered_lines(path, meter), *_shares(first, end, size, count))
-        yield from each_record(lines, path, line_reader(path), skips)
+        with closing(numbered_lines(path, meter)) as lines:  # whose file a fault would leave open
+            some = islice(lines, *_shares(first, end, size, count))
+            yield from each_record(some, path, line_reader(path), skips)
     else:
         yield from each_record(_plain_lines(path, first, end, meter), path, line_reader(path), skips)
 

@@ -20,7 +20,7 @@ import re
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -274,7 +274,7 @@ def lines_of(stream: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
         yield number, line.rstrip(b"\r\n")
 
 
-def numbered_lines(path: Path, meter: Meter | None = None) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(path: Path, meter: Meter | None = None) -> Generator[tuple[int, bytes], None, None]:
     """Stream the lines of a file; see :func:`lines_of`, and :func:`open_bytes` for the errors."""
     with open_bytes(path, meter) as stream:
         yield from lines_of(stream, path)
