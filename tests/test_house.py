@@ -132,15 +132,15 @@ BUDGETS = {
     "recipes": (2_621, 2_597),
     "demo": (437, 437),
     "jobs adaptation": (3_677, 2_500),
-    "systems": (2_836, 1_900),
-    "training explanation stores": (12_421, 11_700),
+    "systems": (2_835, 1_900),
+    "training explanation stores": (12_424, 11_700),
     "index models ranking labels evaluation": (25_530, 19_100),
     "text nn page": (7_809, 6_390),
     "io": (6_800, 3_300),
     "core": (2_810, 1_850),
     "hosts": (2_070, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 87_550, 66_000
+MOST_ALL, PLANNED_ALL = 87_552, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

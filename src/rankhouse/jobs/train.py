@@ -94,11 +94,11 @@ class TrainJob:
     ) -> TrainingOutcome:
         """Train, or go on with a training; MissingExtra where torch is not installed."""
         with needs("neural", "training"):
-            from rankhouse.training.teaching import TrainingData, TrainOptions, train_with
+            from rankhouse.training.teaching import NO_INDEX, TrainingData, TrainOptions, train_with
         options = TrainOptions(split=self.split, pool=self.pool, depth=self.depth, settings=settings)
         index = self.index
         if index is None and not self.pairs:
-            raise WrongUse("give the index of the documents; only labelled pairs bring their texts along")
+            raise WrongUse(NO_INDEX)
         if index is not None and not isinstance(index, Index):
             index = Index.open(Path(index))
         with ExitStack() as stack:

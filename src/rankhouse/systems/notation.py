@@ -97,9 +97,8 @@ class _Reader:
         try:
             node = notation.parsed(text)
         except SyntaxError as error:
-            lacks_value = "expected argument value" in (
-                error.msg or ""
-            )  # from Python 3.13 on, of the whole "k="
+            # Python 3.13 and newer point to the beginning of "k=".
+            lacks_value = "expected argument value" in (error.msg or "")
             offset = error.end_offset if lacks_value else error.offset
             place = min((offset or len(text) + 1) - 1, len(text))
             wanted = next(

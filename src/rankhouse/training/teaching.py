@@ -155,6 +155,9 @@ def begin(ranker: str, texts: Iterable[str], seed: int = 0) -> Model[Any]:
     return design.fresh(texts, seed=seed)
 
 
+NO_INDEX = "give the index of the documents; only labelled pairs bring their texts along"
+
+
 def texts_of(index: Index) -> Iterator[str]:
     """Stream the texts of an index's documents, titles included."""
     return (document.full_text for document in index.documents.stream())
@@ -172,9 +175,9 @@ def examples_of(data: TrainingData, index: Index | None, progress: Progress | No
         examples = from_pairs(*data.pairs, relevant_from=data.relevant_from)
     elif data.queries is None or (data.run if data.teacher else data.qrels) is None:
         raise WrongUse("give queries and qrels (and a run for negatives), queries, run and teacher, or pairs")
-    elif index is None:
-        raise WrongUse("give the index of the documents; only labelled pairs bring their texts along")
     else:
+        if index is None:
+            raise WrongUse(NO_INDEX)
         examples = from_judgements(
             data.queries,
             data.qrels or {},

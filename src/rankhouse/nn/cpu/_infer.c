@@ -299,11 +299,11 @@ INSIDE void multiply(const Product *p, const int type, const int activation, con
     how static void name(const Product *p) {                                        \
         if (p->into == ADDED) multiply(p, type, NONE, ADDED);                       \
         else if (p->into == MULTIPLIED) multiply(p, type, NONE, MULTIPLIED);        \
-        else if (p->activation == RELU) multiply(p, type, RELU, STORED);           \
-        else if (p->activation == GELU) multiply(p, type, GELU, STORED);           \
-        else if (p->activation == GELU_TANH) multiply(p, type, GELU_TANH, STORED); \
+        else if (p->activation == RELU) multiply(p, type, RELU, STORED);            \
+        else if (p->activation == GELU) multiply(p, type, GELU, STORED);            \
+        else if (p->activation == GELU_TANH) multiply(p, type, GELU_TANH, STORED);  \
         else if (type == INT8 && p->activation == SILU) multiply(p, type, SILU, STORED); \
-        else multiply(p, type, NONE, STORED);                                      \
+        else multiply(p, type, NONE, STORED);                                       \
     }
 MULTIPLY(FOR, multiply_bf16, multiply, BF16)
 MULTIPLY(FOR, multiply_int8, multiply, INT8)
@@ -1696,8 +1696,8 @@ static PyObject *norm(PyObject *self, PyObject *args) {
     n.shift = AT(float, shift);
     n.out = AT(void, out);
     n.scales = AT(float, scales);
-    n.room = malloc((size_t)n.width * sizeof(float));
-    if (n.room == NULL) return finished(0);
+    n.room = type == INT8 ? malloc((size_t)n.width * sizeof(float)) : NULL;
+    if (type == INT8 && n.room == NULL) return finished(0);
     Py_BEGIN_ALLOW_THREADS;
     if (type == INT8) norm_rows_to_bytes(&n);
     else norm_rows(&n);
