@@ -5,7 +5,6 @@ import doctest
 import importlib
 import inspect
 import pickle
-import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import pytest
 import rankhouse as rh
 
 BERT = Path(__file__).parents[1] / "golden" / "bert"
-CONSUMER = Path(__file__).parents[1] / "consumer" / "uses_everything.py"
 DOCUMENTS = [
     {"id": "tides", "title": "Tides", "text": "The moon pulls the sea; harbours see high water daily."},
     {"_id": "locks", "text": "A lock lifts ships between two levels of water.", "year": 1902},
@@ -210,19 +208,6 @@ def test_labels_are_made_and_learned_from(index, tmp_path):
     assert len(again.score([rh.Pair(rh.Query("q", "ships"), rh.Passage("d", 0, "ships"))])) == 1
     with pytest.raises(rh.RankhouseError, match="pairs"):
         rh.train(KNRM, index, out="knrm3", pairs="pairs.jsonl", queries=QUERIES)
-
-
-@pytest.mark.slow
-def test_a_consumer_passes_strict_type_checking(tmp_path):
-    """And a misspelt name does not: in one run, because each checks the whole package as well."""
-    pytest.importorskip("mypy")
-    (tmp_path / "misspelt.py").write_text("import rankhouse as rh\n\nrh.opne_ranker\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", CONSUMER, tmp_path / "misspelt.py"],
-        capture_output=True, text=True, check=False, cwd=CONSUMER.parents[2],
-    )  # fmt: skip
-    assert len(done.stdout.splitlines()) == 1, done.stdout
-    assert re.search(r'misspelt\.py:3: error: .* has no attribute "opne_ranker"', done.stdout)
 
 
 def test_no_package_has_the_name_of_a_public_one():

@@ -49,6 +49,8 @@ def neural() -> None:
     )
     print(why.score, why.sentence(), [part.name for part in why.parts], why.to_dict(), why.to_markdown())
     rh.explain("bm25", "who?", top=10, index="my.index").save(Path("why.html"))
+    # A misspelt name is an error; were it none, a type checker would find this comment needless.
+    print(rh.opne_ranker)  # type: ignore[attr-defined]
 
 
 try:
