@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Tests wait for other programs part of their time: one worker more than there are cores.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(MORE)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(MORE)
 MARKED := slow or outside or kill
 # What the source looks like is asked by `make check` alone.
 CHECKS := tests/test_floors.py tests/test_house.py tests/test_cycles.py

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import warnings
+from collections import Counter
 from fnmatch import fnmatch
 from html.parser import HTMLParser
 from pathlib import Path
@@ -38,6 +39,14 @@ ENGINES = {"lancedb", "milvus", "postgres"}
 """Stores whose own engine a test starts or loads."""
 LIMIT = float(os.environ.get("RANKHOUSE_TIER_LIMIT", "inf"))
 """Seconds of processor time that an unmarked test may take."""
+LONGEST = (
+    "cluster/test_commands", "test_docs", "recipes/test_recipes", "cluster/test_kills",
+    "cluster/test_search_kills", "adaptation/test_adapt", "serve/outside/test_load",
+    "nn/test_wide_loops", "hosts/test_extension", "cluster/test_remote", "serve/outside/test_clients",
+    "serve/page/test_page_safety", "cli/test_train_command", "explanation/test_acceptance",
+    "cluster/test_shards", "attack/test_attack", "cluster/test_full_store",
+)  # fmt: skip
+"""Files of tests that take longest: a worker that began one of them last would keep the others waiting."""
 COST = "processor seconds"
 MANY_MODULES = 50
 too_costly: list[str] = []
@@ -53,7 +62,15 @@ def processor_seconds():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark parameters that are not quick and what needs a program of other people, first."""
+    """Mark parameters that are not quick and what needs a program of other people, first; sort files.
+
+    Workers take files in this order (--no-loadscope-reorder): what takes longest, then by number of tests.
+    """
+    files = Counter(item.nodeid.partition("::")[0] for item in items)
+    places = {f"tests/{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(
+        key=lambda item: (places.get(file := item.nodeid.partition("::")[0], len(places)), -files[file], file)
+    )
     for item in items:
         quick = item.get_closest_marker("quick")
         if quick and not any(fnmatch(item.callspec.id, pattern) for pattern in quick.args):

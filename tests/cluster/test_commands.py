@@ -336,7 +336,7 @@ def test_a_pass_whose_process_is_killed_is_done_again(recipe, cluster):
 
 def test_terminated_it_ends_in_good_order_and_goes_on_later(rerank, done, cluster):
     done(*rerank, "--out", "whole.run")
-    cluster.sick(3)
+    cluster.sick(1)
     process = cluster.command(*rerank, "--out", "new.run")
     assert tools.wait_for_parts("new.run", 1, process)
     process.terminate()

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 tools = SimpleNamespace(**run_path(str(Path(__file__).with_name("world.py"))))
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 FIRST = ["--run", "first.run", "--queries", "queries.tsv", "--index", "my.index"]
-KILLS, AT_ONCE = ["worker", "worker", "node", "command", "command"], 3
+KILLS, AT_ONCE = ["worker", "worker", "node", "command", "command"], 2
 """Kinds of kills, and the number that one job sees."""
 
 
