@@ -109,10 +109,9 @@ def distinct(
 def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     """List the corpus files a path stands for: itself, or those of a folder in order of name.
 
-    Of a folder in BEIR's layout, that is ``corpus.jsonl``; of a hub's, ``corpus/*.parquet``.
-
-    Symbolic links within a folder are left out, since what they lead to is read by itself or lies elsewhere,
-    and a file under two names is read once. Hidden files and folders are left out, too, and indexes.
+    Of a folder in BEIR's layout, that is ``corpus.jsonl``; of a hub's, ``corpus/*.parquet``. Symbolic
+    links within a folder are left out, since what they lead to is read by itself or lies elsewhere, and a file
+    under two names is read once. Hidden files and folders are left out, too, and indexes.
 
     Args:
         warns: Whether to give a RankhouseWarning of what is left out so.
@@ -123,11 +122,9 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     """
     if not source.is_dir():
         if source.exists() and not is_corpus(source):
-            known = ", ".join((*CORPUS_KINDS, *columnar.COLUMNAR, *providers.installed_endings()))
             raise WrongUse(
-                f"{source}: a corpus file ends in {known} (each also with .gz or .zst); "
-                f'"{kind_of(source) or source.name}" is not one of them; a folder of other files '
-                "is served by  rankhouse up FOLDER"
+                f"{source}: a corpus file ends in {_endings()} (each also with .gz or .zst); "
+                f'"{kind_of(source) or source.name}" is not one of them; for others:  rankhouse up FOLDER'
             )
         return [source]
     is_collection = any((source / name).is_dir() for name in ("qrels", "queries"))
@@ -153,8 +150,8 @@ def _of_folder(source: Path, *, warns: bool) -> list[Path]:
     others = f"{name_few(left)}; name a link itself to read what it leads to"
     if not paths:
         raise MissingInput(
-            f"{source}: the folder holds no corpus file ({', '.join(CORPUS_KINDS)}); files of text, Markdown "
-            f"and HTML are documents for  rankhouse up {source}"
+            f"{source}: the folder holds no corpus file ({_endings()}); files of text, Markdown and HTML are "
+            f"documents for  rankhouse up {source}"
             + (f"; it holds symbolic links, which are not followed: {others}" if left else "")
             + (f"; it holds hidden files, which are not read: {name_few(hidden)}" if hidden else "")
         )
@@ -177,6 +174,10 @@ def _of_collection(folder: Path, what: str) -> list[Path]:
 def is_index(folder: Path) -> bool:
     """Return whether a folder holds an index, whole or not."""
     return (folder / "manifest.json").is_file() and (folder / "segments").is_dir()
+
+
+def _endings() -> str:
+    return ", ".join((*CORPUS_KINDS, *columnar.COLUMNAR, *providers.installed_endings()))
 
 
 def is_corpus(path: Path) -> bool:
