@@ -110,7 +110,7 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     """List the corpus files a path stands for: itself, or those of a folder in order of name.
 
     Of a folder in BEIR's layout, that is ``corpus.jsonl``; of a hub's, ``corpus/*.parquet``. Symbolic
-    links within a folder are left out, since what they lead to is read by itself or lies elsewhere, and a file
+    links within a folder are left out, since what they lead to is read by itself or lies elsewhere; a file
     under two names is read once. Hidden files and folders are left out, too, and indexes.
 
     Args:
