@@ -83,10 +83,10 @@ class Embeddings:
         self._norm = layer_norm(gain, shift, sizes.eps, compute if widen is None else fp32)
         self._round = compute.dtype
 
-    def __call__(self, batch: Packed) -> tuple[Tensor, Rows]:
-        """Look up t tokens: (t, w) float32, and as the first product reads them."""
+    def __call__(self, batch: Packed, places: Tensor | None = None) -> tuple[Tensor, Rows]:
+        """Look up t tokens: (t, w) float32, and as the first product reads them; places as in ``states``."""
         x = F.embedding(batch.ids.values, self._words)
-        x += F.embedding(batch.ids.positions(), self._places)
+        x += F.embedding(batch.ids.positions() if places is None else places, self._places)
         if self._kinds is not None and batch.segments is not None:
             x += F.embedding(batch.segments, self._kinds)
         elif self._kinds is not None:
@@ -207,9 +207,27 @@ class PostNormEncoder:
         x, first = self._through(batch, layout), layout.ends[:-1]
         return x[first] if self._last is None else self._last(x, first, layout)
 
-    def _through(self, batch: Packed, layout: RowLayout) -> Tensor:
-        x, rows = self._embed(batch)
+    def states(self, batch: Packed, places: Tensor) -> Tensor:
+        """Return embeddings and every layer's states of all tokens, (L + 1, t, w) float32, rows end to end.
+
+        Args:
+            places: (t,) int64, each token's position in its row, from 0; some may be left out.
+        """
+        kept: list[Tensor] = []
+        last = self._through(batch, RowLayout(batch.lengths, self._compute), places, kept)
+        return torch.stack([*kept, last])
+
+    def _through(
+        self,
+        batch: Packed,
+        layout: RowLayout,
+        places: Tensor | None = None,
+        kept: list[Tensor] | None = None,
+    ) -> Tensor:
+        x, rows = self._embed(batch, places)
         bias = None if self._bias is None else self._bias(layout)
         for layer in self._layers:
+            if kept is not None:
+                kept.append(x.clone())  # a layer may change it in place
             x, rows = layer(x, rows, layout, bias)
         return x
