@@ -14,7 +14,7 @@ Shapes: n pairs, r rows (pieces of all pairs), q query tokens, p passage tokens,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple, Self, cast
 
@@ -151,10 +151,6 @@ class PassagePiece(NamedTuple):
     passage: tuple[int, int]
 
 
-States = dict[int, list[tuple[PassagePiece, Tensor]]]
-"""Pair -> its rows, each with all layers' states (c, length, w)."""
-
-
 class CEDR(CheckpointModel):
     """A BERT and a head over its layers.
 
@@ -221,8 +217,8 @@ class CEDR(CheckpointModel):
         size = rows_together(device, len(rows))
         groups = (rows[start : start + size] for start in range(0, len(rows), size))
         with words_once(self.network, torch.cat([row.ids for row in rows])):
-            states = _by_pair(self.network, groups, device)
-        return self._scores(batch, states, self.head)
+            states = [state for group in groups for state in _states(self.network, group, device)]
+        return self._scores(batch, rows, states, self.head)
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
         """Return the authors' loss of contrasts (g, s): 1 minus the relevant pair's softmax in its group."""
@@ -241,11 +237,8 @@ class CEDR(CheckpointModel):
             )
             packed = Packed(Ragged(ids, lengths), torch.zeros(len(rows), dtype=torch.int64), kinds)
             places = (places - self._first_position).to(compute.device)
-            every = torch.split(encoder.states(packed.to(compute.device), places), lengths.tolist(), dim=1)
-            states: States = {}
-            for row, own in zip(rows, every, strict=True):
-                states.setdefault(row.pair, []).append((row, own))
-            return self._scores(batch, states, head)
+            states = encoder.states(packed.to(compute.device), places)
+            return self._scores(batch, rows, torch.split(states, lengths.tolist(), dim=1), head)
 
         return score
 
@@ -283,16 +276,21 @@ class CEDR(CheckpointModel):
                     passage=(start, start + len(piece)),
                 )
 
-    def _scores(self, batch: TwoSided, states: States, head: nn.Module) -> Tensor:
-        """Score n pairs by their rows' states (c, length, w): (n,).
+    def _scores(
+        self, batch: TwoSided, rows: Sequence[PassagePiece], states: Sequence[Tensor], head: nn.Module
+    ) -> Tensor:
+        """Score n pairs by the states (c, length, w) of their rows: (n,).
 
         In fp32 where autocast computes the network in bf16, too: there, cosines near 1 are .004 apart, four
         widths of the narrowest kernel.
         """
         scores = []
         begin = len(self._layout.head)
-        for pair, q in enumerate(batch.query.lengths.tolist()):
-            own = sorted(states[pair], key=lambda one: one[0].order)
+        pieces: list[list[tuple[PassagePiece, Tensor]]] = [[] for _ in range(len(batch.query))]
+        for row, state in zip(rows, states, strict=True):
+            pieces[row.pair].append((row, state))
+        for some, q in zip(pieces, batch.query.lengths.tolist(), strict=True):
+            own = sorted(some, key=lambda one: one[0].order)
             query = own[0][1][:, begin : begin + q]
             passage = torch.cat([state[:, slice(*row.passage)] for row, state in own], dim=1)
             first = torch.stack([state[-1, 0] for _, state in own]).mean(0)
@@ -310,15 +308,6 @@ def cosines(query: Tensor, passage: Tensor) -> Tensor:
     """Return the match matrices of states query (c, q, w) and passage (c, p, w): (c, q, p)."""
     query, passage = (side / (side.norm(dim=2, keepdim=True) + _NORM_EPS) for side in (query, passage))
     return query @ passage.transpose(1, 2)
-
-
-def _by_pair(network: nn.Module, groups: Iterable[Sequence[PassagePiece]], device: torch.device) -> States:
-    """Compute rows group by group."""
-    states: States = {}
-    for rows in groups:
-        for row, own in zip(rows, _states(network, rows, device), strict=True):
-            states.setdefault(row.pair, []).append((row, own))
-    return states
 
 
 def _states(network: Any, rows: Sequence[PassagePiece], device: torch.device) -> Iterator[Tensor]:  # noqa: ANN401

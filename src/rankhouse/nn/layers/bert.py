@@ -9,7 +9,8 @@ Shapes: n rows, t tokens of all rows together, w width, h heads, d = w / h.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -199,12 +200,12 @@ class PostNormEncoder:
 
     def hidden(self, batch: Packed) -> Tensor:
         """Return every token's last state, (t, w) float32, rows end to end."""
-        return self._through(batch, RowLayout(batch.lengths, self._compute))
+        return deque(self._through(batch, RowLayout(batch.lengths, self._compute)), 1).pop()
 
     def first(self, batch: Packed) -> Tensor:
         """Return the last state of every row's first token, (n, w) float32."""
         layout = RowLayout(batch.lengths, self._compute)
-        x, first = self._through(batch, layout), layout.ends[:-1]
+        x, first = deque(self._through(batch, layout), 1).pop(), layout.ends[:-1]
         return x[first] if self._last is None else self._last(x, first, layout)
 
     def states(self, batch: Packed, places: Tensor) -> Tensor:
@@ -213,21 +214,14 @@ class PostNormEncoder:
         Args:
             places: (t,) int64, each token's position in its row, from 0; some may be left out.
         """
-        kept: list[Tensor] = []
-        last = self._through(batch, RowLayout(batch.lengths, self._compute), places, kept)
-        return torch.stack([*kept, last])
+        layout = RowLayout(batch.lengths, self._compute)
+        return torch.stack([x.clone() for x in self._through(batch, layout, places)])
 
-    def _through(
-        self,
-        batch: Packed,
-        layout: RowLayout,
-        places: Tensor | None = None,
-        kept: list[Tensor] | None = None,
-    ) -> Tensor:
+    def _through(self, batch: Packed, layout: RowLayout, places: Tensor | None = None) -> Iterator[Tensor]:
+        """Yield the embeddings and each layer's states, which the next layer may change in place."""
         x, rows = self._embed(batch, places)
+        yield x
         bias = None if self._bias is None else self._bias(layout)
         for layer in self._layers:
-            if kept is not None:
-                kept.append(x.clone())  # a layer may change it in place
             x, rows = layer(x, rows, layout, bias)
-        return x
+            yield x
