@@ -124,6 +124,7 @@ def test_functions_take_few_parameters():
 # a page that is there while a folder is read for the first time. nn: 24 for two products that are one loop.
 # models: 50 for vectors of an encoder's tokens, and tables of texts. io: 40 for what an attack found in them.
 # nn: 115, explanation: 2 for windows that TK learns by compiled loops, some words at a time.
+# nn: 12, models: 4 for a CEDR that reads every layer's states from the packed encoder, in int8 too.
 BUDGETS = {
     "cli": (4_849, 4_020),
     "cluster": (1_623, 1_603),
@@ -134,13 +135,13 @@ BUDGETS = {
     "jobs adaptation": (3_677, 2_500),
     "systems": (2_835, 1_900),
     "training explanation stores": (12_424, 11_700),
-    "index models ranking labels evaluation": (25_530, 19_100),
-    "text nn page": (7_809, 6_390),
+    "index models ranking labels evaluation": (25_534, 19_100),
+    "text nn page": (7_821, 6_390),
     "io": (6_800, 3_300),
     "core": (2_810, 1_850),
     "hosts": (2_070, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 87_552, 66_000
+MOST_ALL, PLANNED_ALL = 87_568, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

@@ -1,6 +1,7 @@
 """A pair's score has the same bits in any batch, order, budget, number of pairs and of threads."""
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.biencoder import open_biencoder
+from rankhouse.models.cedr_design import CEDRDesign
 from rankhouse.models.crossencoder import open_crossencoder
 from rankhouse.models.drmm import DRMMDesign
 from rankhouse.models.encoder_rankers import DenseRanker
@@ -44,6 +46,12 @@ DESIGNS = {
     "samcnn position": SamCNNDesign(attention="position", overlap=True, **READ),
     "mp_hcnn": MPHCNNDesign(**READ),
 }
+
+
+def open_cedr(head, folder):
+    return CEDRDesign(folder, head).fresh([], seed=1)
+
+
 OPENED = {
     "cross-encoder": (open_crossencoder, "wide_bert", NeuralRanker),
     "cross-encoder, narrow": (open_crossencoder, "bert", NeuralRanker),
@@ -51,6 +59,10 @@ OPENED = {
     "cross-encoder, ModernBERT": (open_crossencoder, "wide_modernbert", NeuralRanker),
     "cross-encoder, MPNet": (open_crossencoder, "wide_mpnet", NeuralRanker),
     "cross-encoder, by length": (open_crossencoder, "deberta", NeuralRanker),
+    **{
+        f"CEDR-{head}": (partial(open_cedr, head), "wide_bert", NeuralRanker)
+        for head in ("knrm", "pacrr", "drmm")
+    },
     "monoT5": (open_monot5, "wide_t5", NeuralRanker),
     "monoT5 1.1": (open_monot5, "wide_t5_1_1", NeuralRanker),
     "bi-encoder": (open_biencoder, "wide_bert_encoder", DenseRanker),

@@ -14,10 +14,9 @@ Shapes: n pairs, r rows (pieces of all pairs), q query tokens, p passage tokens,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from itertools import groupby
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from tokenizers import Tokenizer
@@ -30,9 +29,10 @@ from rankhouse.models.checkpoint import CheckpointModel, network_of, read_assets
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import pair_layout
 from rankhouse.models.text_ids import TextIds
-from rankhouse.models.transformer_encoders import first_position, frozen, rows_together, words_once
+from rankhouse.models.transformer_encoders import encoder_of, first_position, rows_together, words_once
+from rankhouse.nn.layers.bert import PostNormEncoder
 from rankhouse.nn.layers.linear import two_hidden_layers
-from rankhouse.nn.layers.ragged import Ragged, TwoSided
+from rankhouse.nn.layers.ragged import Packed, Ragged, TwoSided
 from rankhouse.nn.machine import Compute
 
 _CENTRES = (-0.9, -0.7, -0.5, -0.3, -0.1, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
@@ -151,10 +151,6 @@ class PassagePiece(NamedTuple):
     passage: tuple[int, int]
 
 
-States = dict[int, list[tuple[PassagePiece, Tensor]]]
-"""Pair -> its rows, each with all layers' states (c, length, w)."""
-
-
 class CEDR(CheckpointModel):
     """A BERT and a head over its layers.
 
@@ -221,21 +217,28 @@ class CEDR(CheckpointModel):
         size = rows_together(device, len(rows))
         groups = (rows[start : start + size] for start in range(0, len(rows), size))
         with words_once(self.network, torch.cat([row.ids for row in rows])):
-            states = _by_pair(self.network, groups, device)
-        return self._scores(batch, states, self.head)
+            states = [state for group in groups for state in _states(self.network, group, device)]
+        return self._scores(batch, rows, states, self.head)
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
         """Return the authors' loss of contrasts (g, s): 1 minus the relevant pair's softmax in its group."""
         return (1 - self(batch).view(labels.shape).softmax(1)[:, 0]).mean()  # type: ignore[no-any-return]
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
-        """Return the network by rows of equal length, without padding; the head in fp32."""
-        network, head = frozen(self.network, compute), deepcopy(self.head).float().to(compute.device).eval()
+        """Return the packed forward pass, in which padding costs nothing; the head in fp32."""
+        encoder = cast(PostNormEncoder, encoder_of(self.network, compute, first_only=False))
+        head = deepcopy(self.head).float().to(compute.device).eval()
 
         def score(batch: TwoSided) -> Tensor:
-            rows = sorted(self._rows(batch), key=lambda row: len(row.ids))
-            groups = (list(some) for _, some in groupby(rows, key=lambda row: len(row.ids)))
-            return self._scores(batch, _by_pair(network, groups, compute.device), head)
+            rows = list(self._rows(batch))
+            lengths = torch.tensor([len(row.ids) for row in rows])
+            ids, places, kinds = (
+                torch.cat([getattr(row, name) for row in rows]) for name in ("ids", "positions", "segments")
+            )
+            packed = Packed(Ragged(ids, lengths), torch.zeros(len(rows), dtype=torch.int64), kinds)
+            places = (places - self._first_position).to(compute.device)
+            states = encoder.states(packed.to(compute.device), places)
+            return self._scores(batch, rows, torch.split(states, lengths.tolist(), dim=1), head)
 
         return score
 
@@ -273,16 +276,26 @@ class CEDR(CheckpointModel):
                     passage=(start, start + len(piece)),
                 )
 
-    def _scores(self, batch: TwoSided, states: States, head: nn.Module) -> Tensor:
-        """Score n pairs by their rows' states (c, length, w): (n,)."""
+    def _scores(
+        self, batch: TwoSided, rows: Sequence[PassagePiece], states: Sequence[Tensor], head: nn.Module
+    ) -> Tensor:
+        """Score n pairs by the states (c, length, w) of their rows: (n,).
+
+        In fp32 where autocast computes the network in bf16, too: there, cosines near 1 are .004 apart, four
+        widths of the narrowest kernel.
+        """
         scores = []
         begin = len(self._layout.head)
-        for pair, q in enumerate(batch.query.lengths.tolist()):
-            own = sorted(states[pair], key=lambda one: one[0].order)
+        pieces: list[list[tuple[PassagePiece, Tensor]]] = [[] for _ in range(len(batch.query))]
+        for row, state in zip(rows, states, strict=True):
+            pieces[row.pair].append((row, state))
+        for some, q in zip(pieces, batch.query.lengths.tolist(), strict=True):
+            own = sorted(some, key=lambda one: one[0].order)
             query = own[0][1][:, begin : begin + q]
             passage = torch.cat([state[:, slice(*row.passage)] for row, state in own], dim=1)
             first = torch.stack([state[-1, 0] for _, state in own]).mean(0)
-            scores.append(head(cosines(query, passage), first))
+            with torch.autocast(first.device.type, enabled=False):
+                scores.append(head(cosines(query, passage), first))
         return torch.stack(scores)
 
 
@@ -295,15 +308,6 @@ def cosines(query: Tensor, passage: Tensor) -> Tensor:
     """Return the match matrices of states query (c, q, w) and passage (c, p, w): (c, q, p)."""
     query, passage = (side / (side.norm(dim=2, keepdim=True) + _NORM_EPS) for side in (query, passage))
     return query @ passage.transpose(1, 2)
-
-
-def _by_pair(network: nn.Module, groups: Iterable[Sequence[PassagePiece]], device: torch.device) -> States:
-    """Compute rows group by group."""
-    states: States = {}
-    for rows in groups:
-        for row, own in zip(rows, _states(network, rows, device), strict=True):
-            states.setdefault(row.pair, []).append((row, own))
-    return states
 
 
 def _states(network: Any, rows: Sequence[PassagePiece], device: torch.device) -> Iterator[Tensor]:  # noqa: ANN401

@@ -9,7 +9,8 @@ Shapes: n rows, t tokens of all rows together, w width, h heads, d = w / h.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -83,10 +84,10 @@ class Embeddings:
         self._norm = layer_norm(gain, shift, sizes.eps, compute if widen is None else fp32)
         self._round = compute.dtype
 
-    def __call__(self, batch: Packed) -> tuple[Tensor, Rows]:
-        """Look up t tokens: (t, w) float32, and as the first product reads them."""
+    def __call__(self, batch: Packed, places: Tensor | None = None) -> tuple[Tensor, Rows]:
+        """Look up t tokens: (t, w) float32, and as the first product reads them; places as in ``states``."""
         x = F.embedding(batch.ids.values, self._words)
-        x += F.embedding(batch.ids.positions(), self._places)
+        x += F.embedding(batch.ids.positions() if places is None else places, self._places)
         if self._kinds is not None and batch.segments is not None:
             x += F.embedding(batch.segments, self._kinds)
         elif self._kinds is not None:
@@ -199,17 +200,28 @@ class PostNormEncoder:
 
     def hidden(self, batch: Packed) -> Tensor:
         """Return every token's last state, (t, w) float32, rows end to end."""
-        return self._through(batch, RowLayout(batch.lengths, self._compute))
+        return deque(self._through(batch, RowLayout(batch.lengths, self._compute)), 1).pop()
 
     def first(self, batch: Packed) -> Tensor:
         """Return the last state of every row's first token, (n, w) float32."""
         layout = RowLayout(batch.lengths, self._compute)
-        x, first = self._through(batch, layout), layout.ends[:-1]
+        x, first = deque(self._through(batch, layout), 1).pop(), layout.ends[:-1]
         return x[first] if self._last is None else self._last(x, first, layout)
 
-    def _through(self, batch: Packed, layout: RowLayout) -> Tensor:
-        x, rows = self._embed(batch)
+    def states(self, batch: Packed, places: Tensor) -> Tensor:
+        """Return embeddings and every layer's states of all tokens, (L + 1, t, w) float32, rows end to end.
+
+        Args:
+            places: (t,) int64, each token's position in its row, from 0; some may be left out.
+        """
+        layout = RowLayout(batch.lengths, self._compute)
+        return torch.stack([x.clone() for x in self._through(batch, layout, places)])
+
+    def _through(self, batch: Packed, layout: RowLayout, places: Tensor | None = None) -> Iterator[Tensor]:
+        """Yield the embeddings and each layer's states, which the next layer may change in place."""
+        x, rows = self._embed(batch, places)
+        yield x
         bias = None if self._bias is None else self._bias(layout)
         for layer in self._layers:
             x, rows = layer(x, rows, layout, bias)
-        return x
+            yield x
