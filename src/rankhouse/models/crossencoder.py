@@ -10,7 +10,10 @@ Shapes: n pairs, c classes, w width.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, Self
@@ -47,6 +50,7 @@ from rankhouse.models.transformer_encoders import (
     VectorScorer,
     by_length,
     by_rows,
+    encoder_of,
     frozen,
     is_packable,
     length_limit,
@@ -62,6 +66,8 @@ SCALES: tuple[Scale, ...] = ("logit", "probability", "logprob", "log-odds")
 _NEXT_SENTENCE = "AutoModelForNextSentencePrediction"
 _CLASSES = "AutoModelForSequenceClassification"
 _CHAIN = "modules"  # of sentence-transformers
+SIMILARITY = "similarity"
+"""The head that compares the mean states of query and passage, and needs no training to rank."""
 _BEGIN = "; to begin a training with a fresh head, say  --ranker 'crossencoder(\"{path}\", new_head=1)'"
 _BEGINNINGS = ("encoder", "masked", "unknown")  # kinds that lack a head, if nothing else
 _ENCODERS = ("sentences", "colbert", "sparse", "other")  # kinds whose encoder can begin a training
@@ -91,6 +97,8 @@ class CrossEncoder(PairModel):
     ) -> None:
         super().__init__(network, tokenizer, policy, config)
         layout = pair_layout(self._tokenizer, policy["segments"])
+        if policy["head"] == SIMILARITY:
+            layout = replace(layout, segments=_SIDES)
         most = policy["max_length"]
         self.pair_reader = PairReader(
             TextIds(self._tokenizer, most), layout, most, prompt=policy.get("query_prompt", "")
@@ -103,6 +111,8 @@ class CrossEncoder(PairModel):
         if policy["head"] == _CHAIN:
             base, layers = network_of(config, encoder_class(config)), layers_of(policy["dense"])
             network: nn.Module = ScoredEncoder(base, policy["pooling"], layers)
+        elif policy["head"] == SIMILARITY:
+            network = ComparedEncoder(network_of(config, encoder_class(config)))
         else:
             network = network_of(config, policy["head"])
         return cls(network, tokenizer, policy, config)
@@ -179,7 +189,7 @@ def open_crossencoder(
     max_length: int | None = None,
     tokenizer: str | None = None,
     allow_pickle: bool = False,
-    new_head: int | None = None,
+    new_head: int | Literal["similarity"] | None = None,
 ) -> CrossEncoder:
     """Open a published checkpoint: ``crossencoder("cross-encoder/ms-marco-MiniLM-L6-v2")``.
 
@@ -191,7 +201,8 @@ def open_crossencoder(
         tokenizer: Folder of another tokenizer than the checkpoint's own.
         allow_pickle: Whether weights may be read from pytorch_model.bin.
         new_head: To begin a training from an encoder that has no head: the seed its two classes' weights are
-            drawn with. None: a checkpoint without a trained head is refused.
+            drawn with, or "similarity": the cosine of the mean states of query and passage, read together
+            (:class:`ComparedEncoder`). None: a checkpoint without a trained head is refused.
 
     Raises:
         BadModel: Not a classifier of one or two classes, or damaged, or without tokenizer.
@@ -208,6 +219,18 @@ def open_crossencoder(
     alone = is_chain(folder) and [module.kind for module in modules_of(folder)] == ["Transformer"]
     own = read_transformer(folder, "sequence-classification") if alone else {}
     own_tokenizer, asks_segments, meant = load_tokenizer(folder, tokenizer, own)
+    if new_head == SIMILARITY:
+        base: Any = load_network(folder, encoder_class(raw), allow_pickle, _HEADS)
+        policy = {
+            "max_length": length_limit(base.config, meant, max_length),
+            "scale": scale or "log-odds",
+            "head": SIMILARITY,
+            "classes": 1,
+            "segments": False,
+        }
+        model = CrossEncoder(ComparedEncoder(base), own_tokenizer, policy, raw)
+        model.encoder_ranker = own_ranker(folder, allow_pickle)
+        return model
     needless = () if new_head is None else _HEADS
     unread = _UNREAD if found.key == "classifier" else None
     with torch.random.fork_rng(devices=[]):
@@ -297,6 +320,61 @@ class ScoredEncoder(nn.Module):
         return SimpleNamespace(logits=self.layers(pool(states[mask], mask.sum(1), self.pooling)))
 
 
+_SIDES = (0, 0, 0, 1, 1)
+"""Sides of a row's five parts, told in place of segments: the query and what stands around it, the passage."""
+_SPREAD = 20.0  # of the first scores: cosines of candidates differ by a twentieth or two
+
+
+class SimilarityHead(nn.Module):
+    """The cosine of the mean states of query and passage, and a line over the first state, which begins as 0."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(math.log(_SPREAD)))
+        self.bias = nn.Parameter(torch.tensor(0.0))
+        self.first = nn.Parameter(torch.zeros(width))
+
+    def forward(self, states: Tensor, sides: Tensor, lengths: Tensor) -> Tensor:
+        """Score rows of these lengths (n,), end to end, of states (t, w) and sides (t,), 0 and 1: (n, 1)."""
+        ends = lengths.cumsum(0)
+        passages = sides.cumsum(0)[ends - 1].diff(prepend=sides.new_zeros(1))
+        parts = torch.stack([lengths - passages, passages], 1)
+        query, passage = pool(states, parts.flatten(), "mean").view(len(lengths), 2, -1).unbind(1)
+        cosine = F.cosine_similarity(query, passage)
+        first = (states[ends - lengths] * self.first).sum(1)
+        return (self.scale.exp() * cosine + self.bias + first)[:, None]
+
+
+class ComparedEncoder(nn.Module):
+    """An encoder that reads query and passage together, and a comparison of their states."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        own: Any = encoder
+        self.config = own.config
+        self.classifier = SimilarityHead(own.config.hidden_size)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return next(self.parameters()).device
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the word vectors."""
+        own: Any = self.encoder
+        embeddings: nn.Module = own.get_input_embeddings()
+        return embeddings
+
+    def forward(self, attention_mask: Tensor, token_type_ids: Tensor, **given: Tensor) -> SimpleNamespace:
+        """Score rows, whose sides stand in token_type_ids: ``logits`` (rows, 1)."""
+        states = self.encoder(attention_mask=attention_mask, **given).last_hidden_state
+        mask = attention_mask.bool()
+        return SimpleNamespace(
+            logits=self.classifier(states[mask].float(), token_type_ids[mask], mask.sum(1))
+        )
+
+
 def _head_kind(raw: Mapping[str, Any]) -> str:
     """Return by its configuration which head a checkpoint has."""
     names = " ".join(raw.get("architectures") or ())
@@ -306,6 +384,15 @@ def _head_kind(raw: Mapping[str, Any]) -> str:
 def _packed(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor] | None:
     """Return the packed encoder with the network's own head behind it, (n, c); None where there is none."""
     net: Any = network
+    if isinstance(net, ComparedEncoder):
+        encoder = encoder_of(net.encoder, compute, first_only=False)
+        head = deepcopy(net.classifier).float().to(compute.device).eval()
+
+        def compared(batch: Packed) -> Tensor:
+            assert batch.segments is not None
+            return head(encoder.hidden(replace(batch, segments=None)), batch.segments, batch.lengths)
+
+        return compared
     if isinstance(net, ScoredEncoder):
         return VectorScorer(net.encoder, net.pooling, Finish(net.layers, False, compute), compute)
     if not is_packable(net.config):
