@@ -70,7 +70,7 @@ CHAIN = "modules"
 """The head that is a chain of sentence-transformers' modules."""
 SIMILARITY = "similarity"
 """The head that compares the mean states of query and passage, and needs no training to rank."""
-_BEGIN = "; to begin a training with a fresh head, say  --ranker 'crossencoder(\"{path}\", new_head=1)'"
+_BEGIN = '; to begin a training with it, say  --ranker \'crossencoder("{path}", new_head="similarity")\''
 _BEGINNINGS = ("encoder", "masked", "unknown")  # kinds that lack a head, if nothing else
 _ENCODERS = ("sentences", "colbert", "sparse", "other")  # kinds whose encoder can begin a training
 _UNREAD = ("position_ids", "pooler", "cls.", "lm_head", "predictions")  # what a classifier may keep unread
