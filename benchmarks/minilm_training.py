@@ -2,16 +2,16 @@
 
     python benchmarks/light_rankers.py prepare ../shared/data WORK --data wikiqa nfcorpus scifact
     python benchmarks/minilm_training.py train WORK MINILM [--data ...] [--seeds 1]
-        [--models crossencoder biencoder untaught]
+        [--models crossencoder similarity biencoder untaught]
     python benchmarks/minilm_training.py table WORK [--models ...]
 
-"untaught" is the bi-encoder as it was published. ``train`` runs the commands a person would type and prints
-them: train (choosing the best step on validation), rerank of the validation and the test run, fuse with the
-weight tuned on validation. A piece is one (collection, model, seed) with a folder of its own under
-WORK/minilm; finished ones are not computed again, and a training that was killed goes on from its last
-checkpoint. ``table`` compares with BM25 on the test. MINILM is a folder of
-sentence-transformers/all-MiniLM-L6-v2. SciFact and NFCorpus: 100 BM25 documents a
-query, test is "dev"; WikiQA: the given candidates.
+"similarity" is the cross-encoder that begins as the similarity of the states of query and passage, with the
+same settings. "untaught" is the bi-encoder as it was published. ``train`` runs the commands a person would
+type and prints them: train (choosing the best step on validation), rerank of the validation and the test
+run, fuse with the weight tuned on validation. A piece is one (collection, model, seed) with a folder of its
+own under WORK/minilm; finished ones are not computed again, and a training that was killed goes on from its
+last checkpoint. ``table`` compares with BM25 on the test. MINILM is a folder of sentence-transformers/all-
+MiniLM-L6-v2. SciFact and NFCorpus: 100 BM25 documents a query, test is "dev"; WikiQA: the given candidates.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from rankhouse.io.trec import read_qrels, read_run
 
 DATA = ("wikiqa", "nfcorpus", "scifact")
 MODELS = ("crossencoder", "biencoder")
-UNTAUGHT = "untaught"
+UNTAUGHT, SIMILARITY = "untaught", "similarity"
 MEASURES = ("AP", "nDCG@10", "RR@10")
 SPECS = {
     "crossencoder": 'crossencoder("{folder}", new_head={seed}, max_length={length})',
+    SIMILARITY: 'crossencoder("{folder}", new_head="similarity", max_length={length})',
     "biencoder": 'biencoder("{folder}", max_length={length})',
     UNTAUGHT: 'biencoder("{folder}", max_length={length})',
 }
@@ -84,7 +85,8 @@ def train(options: argparse.Namespace) -> None:
             s: (given / f"{s}.queries.jsonl", given / f"{s}.qrels", given / f"{s}.run")
             for s in ("train", "valid", "test")
         }
-        settings = {**SETTINGS.get((family, name), {}), "measure": "AP"}
+        like = "crossencoder" if family == SIMILARITY else family
+        settings = {**SETTINGS.get((like, name), {}), "measure": "AP"}
         changes = [f"--set={key}={value}" for key, value in settings.items()]
         ranker = spec if family == UNTAUGHT else own / "trained"
         if isinstance(ranker, Path) and not (ranker / "outcome.json").exists():
@@ -156,7 +158,7 @@ def main() -> None:
     parser.add_argument("work", type=Path, help="the folder that light_rankers.py prepared")
     parser.add_argument("minilm", type=Path, nargs="?", help="MiniLM's folder")
     parser.add_argument("--data", nargs="+", default=list(DATA), choices=list(DATA))
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=[*MODELS, UNTAUGHT])
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=[*MODELS, SIMILARITY, UNTAUGHT])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--name", default="minilm", help="a folder for these results")
     options = parser.parse_args()

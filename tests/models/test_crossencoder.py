@@ -6,6 +6,9 @@ import torch
 
 from rankhouse.core.errors import BadModel, MissingInput, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.hosts import sentence_transformers
+from rankhouse.models import bundle
+from rankhouse.models.cedr_design import CEDRDesign
 from rankhouse.models.crossencoder import open_crossencoder
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.transformer_encoders import by_length, is_packable
@@ -234,6 +237,60 @@ def test_an_encoder_gets_a_new_head_to_begin_with_where_that_is_asked_for(checkp
         NeuralRanker(open_crossencoder(trained, new_head=1), fp32).score(pairs),
         NeuralRanker(open_crossencoder(trained), fp32).score(pairs),
     )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_similarity_of_states_begins_as_the_cosine_of_their_means(kind, checkpoint, pairs, fp32):
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = checkpoint(kind)
+    tokenizer, encoder = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    expected = []
+    for query, passage in pairs:
+        whole = tokenizer(
+            query.text, passage.text, truncation="only_second", max_length=64, return_tensors="pt"
+        )
+        sides = whole.sequence_ids(0)
+        start = sides.index(1) if 1 in sides else len(sides) - 1
+        given = {name: whole[name] for name in ("input_ids", "attention_mask")}
+        with torch.inference_mode():
+            states = encoder(**given).last_hidden_state[0]
+        means = [part.mean(0) for part in (states[:start], states[start:])]
+        expected.append(20 * torch.cosine_similarity(*means, dim=0).item() - 13)
+    model = open_crossencoder(folder, new_head="similarity")
+    assert model.scale == "logit"
+    scores = NeuralRanker(model, fp32).score(pairs)
+    np.testing.assert_allclose(scores, expected, atol=3e-5)
+    np.testing.assert_array_equal(scores, [NeuralRanker(model, fp32).score([pair])[0] for pair in pairs])
+    with torch.inference_mode():
+        np.testing.assert_allclose(model(model.encode(pairs)), expected, atol=3e-5)
+    assert np.ptp(scores) > 0.1, "scores that hardly differ would prove nothing"
+
+
+def test_a_similarity_of_states_is_learned_kept_and_begun_with(checkpoint, pairs, fp32, tmp_path):
+    model = open_crossencoder(checkpoint("bert_plain"), new_head="similarity")
+    labels = torch.tensor([[1.0], [0.0]] * (len(pairs) // 2))
+    batch = model.encode(pairs[: len(labels)])
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    losses = []
+    for _ in range(8):
+        optimiser.zero_grad()
+        losses.append(model.loss(batch, labels))
+        losses[-1].backward()
+        optimiser.step()
+    assert losses[-1] < losses[0] / 2
+    head = model.network.classifier
+    assert head.first.abs().min() > 0, "the line over the first state learns as well"
+    bundle.save(model, tmp_path)
+    again = bundle.load(tmp_path)
+    assert again.policy["head"] == "similarity"
+    scores = [NeuralRanker(one, fp32).score(pairs) for one in (model, again)]
+    np.testing.assert_array_equal(*scores)
+    begun = CEDRDesign(str(tmp_path), query_length=8).fresh([])
+    word = begun.network.state_dict()["embeddings.word_embeddings.weight"]
+    assert torch.equal(word, model.network.encoder.state_dict()["embeddings.word_embeddings.weight"])
+    with pytest.raises(WrongUse, match="compares the states"):
+        sentence_transformers.save(NeuralRanker(model, fp32), tmp_path / "out")
 
 
 def test_a_modernbert_that_was_published_without_its_head_gets_a_new_one(pairs, fp32, tmp_path):

@@ -111,6 +111,11 @@ def _cross_encoder(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a CrossEncod
     activation = _ACTIVATIONS.get(scale, _IDENTITY)
     if policy["head"] == "modules":
         return _scored_chain(model, activation)
+    if policy["head"] == "similarity":
+        raise WrongUse(
+            'a cross-encoder that began with new_head="similarity" compares the states of query and passage, '
+            "which no module of sentence-transformers does: it ranks here only"
+        )
     weights = dict(network.state_dict())
     if policy["classes"] == 2:
         last = [name for name, part in network.named_modules() if isinstance(part, nn.Linear)][-1]

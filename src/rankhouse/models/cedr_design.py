@@ -23,6 +23,7 @@ from rankhouse.models.checkpoint import (
     read_assets,
     read_config,
 )
+from rankhouse.models.crossencoder import CHAIN, SIMILARITY
 from rankhouse.models.sentence_transformers import own_ranker
 from rankhouse.models.transformer_encoders import is_like_bert, length_limit, reads_segments
 
@@ -118,7 +119,8 @@ def _of_bundle(folder: Path) -> _Start:
     weights, assets = bundle.read_files(folder, manifest)
     tokenizer, config = read_assets(assets)
     network: Any = network_of(config, "AutoModel")
-    start = f"network.{network.base_model_prefix}."
+    headed = manifest.policy["head"] in (CHAIN, SIMILARITY)
+    start = f"network.{'encoder' if headed else network.base_model_prefix}."
     own = {name.removeprefix(start): tensor for name, tensor in weights.items() if name.startswith(start)}
     missing = [
         name for name in network.load_state_dict(own, strict=False).missing_keys if "pooler" not in name

@@ -266,6 +266,8 @@ def refusal(folder: Path, found: KindEvidence, family: str = "") -> BadModel:
     wanted = f", no {family}" if family else ""
     if (family, found.key) == ("colbert", "sentences"):
         opened += ", or compare the vectors of its tokens, untrained, with  from_encoder=True"
+    if (family, found.key) == ("crossencoder", "sentences"):
+        opened += ', or begin a training with it:  new_head="similarity"'
     return BadModel(f'"{folder}" is {kind.noun}{wanted} ({found.evidence}); {opened}')
 
 

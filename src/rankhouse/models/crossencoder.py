@@ -11,6 +11,8 @@ Shapes: n pairs, c classes, w width.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, Self
@@ -35,6 +37,8 @@ from rankhouse.models.checkpoint_kinds import default_prompt, is_chain, modules_
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import PairReader, pair_layout
 from rankhouse.models.sentence_transformers import (
+    HeadedEncoder,
+    ScoredEncoder,
     layers_of,
     own_ranker,
     read_layers,
@@ -47,6 +51,7 @@ from rankhouse.models.transformer_encoders import (
     VectorScorer,
     by_length,
     by_rows,
+    encoder_of,
     frozen,
     is_packable,
     length_limit,
@@ -61,8 +66,11 @@ SCALES: tuple[Scale, ...] = ("logit", "probability", "logprob", "log-odds")
 
 _NEXT_SENTENCE = "AutoModelForNextSentencePrediction"
 _CLASSES = "AutoModelForSequenceClassification"
-_CHAIN = "modules"  # of sentence-transformers
-_BEGIN = "; to begin a training with a fresh head, say  --ranker 'crossencoder(\"{path}\", new_head=1)'"
+CHAIN = "modules"
+"""The head that is a chain of sentence-transformers' modules."""
+SIMILARITY = "similarity"
+"""The head that compares the mean states of query and passage, and needs no training to rank."""
+_BEGIN = '; to begin a training with it, say  --ranker \'crossencoder("{path}", new_head="similarity")\''
 _BEGINNINGS = ("encoder", "masked", "unknown")  # kinds that lack a head, if nothing else
 _ENCODERS = ("sentences", "colbert", "sparse", "other")  # kinds whose encoder can begin a training
 _UNREAD = ("position_ids", "pooler", "cls.", "lm_head", "predictions")  # what a classifier may keep unread
@@ -91,6 +99,8 @@ class CrossEncoder(PairModel):
     ) -> None:
         super().__init__(network, tokenizer, policy, config)
         layout = pair_layout(self._tokenizer, policy["segments"])
+        if policy["head"] == SIMILARITY:
+            layout = replace(layout, segments=_SIDES)
         most = policy["max_length"]
         self.pair_reader = PairReader(
             TextIds(self._tokenizer, most), layout, most, prompt=policy.get("query_prompt", "")
@@ -100,9 +110,11 @@ class CrossEncoder(PairModel):
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
         """Make the model of a bundle, weights apart."""
         tokenizer, config = read_assets(assets)
-        if policy["head"] == _CHAIN:
+        if policy["head"] == CHAIN:
             base, layers = network_of(config, encoder_class(config)), layers_of(policy["dense"])
             network: nn.Module = ScoredEncoder(base, policy["pooling"], layers)
+        elif policy["head"] == SIMILARITY:
+            network = ComparedEncoder(network_of(config, encoder_class(config)))
         else:
             network = network_of(config, policy["head"])
         return cls(network, tokenizer, policy, config)
@@ -179,7 +191,7 @@ def open_crossencoder(
     max_length: int | None = None,
     tokenizer: str | None = None,
     allow_pickle: bool = False,
-    new_head: int | None = None,
+    new_head: int | Literal["similarity"] | None = None,
 ) -> CrossEncoder:
     """Open a published checkpoint: ``crossencoder("cross-encoder/ms-marco-MiniLM-L6-v2")``.
 
@@ -191,7 +203,8 @@ def open_crossencoder(
         tokenizer: Folder of another tokenizer than the checkpoint's own.
         allow_pickle: Whether weights may be read from pytorch_model.bin.
         new_head: To begin a training from an encoder that has no head: the seed its two classes' weights are
-            drawn with. None: a checkpoint without a trained head is refused.
+            drawn with, or "similarity": the cosine of the mean states of query and passage, read together
+            (:class:`ComparedEncoder`). None: a checkpoint without a trained head is refused.
 
     Raises:
         BadModel: Not a classifier of one or two classes, or damaged, or without tokenizer.
@@ -203,6 +216,8 @@ def open_crossencoder(
     found = require(folder, "crossencoder", _BEGINNINGS if new_head is None else (*_BEGINNINGS, *_ENCODERS))
     if found.key == "chain":
         return _open_chain(folder, scale, max_length, tokenizer=tokenizer, allow_pickle=allow_pickle)
+    if new_head == SIMILARITY:
+        return _open_compared(folder, scale, max_length, tokenizer=tokenizer, allow_pickle=allow_pickle)
     raw = read_config(folder)
     kind = _head_kind(raw)
     alone = is_chain(folder) and [module.kind for module in modules_of(folder)] == ["Transformer"]
@@ -255,7 +270,7 @@ def _open_chain(
     policy = {
         "max_length": length_limit(base.config, settings.max_length or meant, max_length),
         "scale": scale or ("logprob" if classes == 2 else "logit"),
-        "head": _CHAIN,
+        "head": CHAIN,
         "classes": classes,
         "segments": reads_segments(base.config, asks_segments),
         "pooling": settings.pooling,
@@ -265,36 +280,67 @@ def _open_chain(
     return CrossEncoder(ScoredEncoder(base, settings.pooling, layers), own_tokenizer, policy, raw)
 
 
+def _open_compared(
+    folder: Path, scale: Scale | None, max_length: int | None, *, tokenizer: str | None, allow_pickle: bool
+) -> CrossEncoder:
+    """Open an encoder whose states are compared."""
+    raw = read_config(folder)
+    own_tokenizer, _, meant = load_tokenizer(folder, tokenizer)
+    base: Any = load_network(folder, encoder_class(raw), allow_pickle, _HEADS)
+    policy: dict[str, Any] = {
+        "max_length": length_limit(base.config, meant, max_length),
+        "scale": scale or "log-odds",
+        "head": SIMILARITY,
+        "classes": 1,
+        "segments": False,
+    }
+    model = CrossEncoder(ComparedEncoder(base), own_tokenizer, policy, raw)
+    model.encoder_ranker = own_ranker(folder, allow_pickle)
+    return model
+
+
 def _query_prompt(folder: Path) -> dict[str, str]:
     prompt = default_prompt(folder)
     return {"query_prompt": prompt} if prompt else {}
 
 
-class ScoredEncoder(nn.Module):
-    """An encoder, pooling, and layers behind it, called as transformers' classifiers are."""
+_SIDES = (0, 0, 0, 1, 1)
+"""Sides of a row's five parts, told in place of segments: what stands around the query is its."""
+_SPREAD, _MIDDLE = 20.0, 0.65  # at first: cosines of candidates differ by a tenth or two, about the second
 
-    def __init__(self, encoder: nn.Module, pooling: str, layers: nn.Sequential) -> None:
+
+class SimilarityHead(nn.Module):
+    """exp(a) cos(q, p) + b + w f: mean states of query and passage, the first state; w begins as 0."""
+
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.encoder, self.pooling, self.layers = encoder, pooling, layers
-        own: Any = encoder
-        self.config = own.config
+        self.scale = nn.Parameter(torch.tensor(_SPREAD).log())
+        self.bias = nn.Parameter(torch.tensor(-_SPREAD * _MIDDLE))
+        self.first = nn.Parameter(torch.zeros(width))
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return next(self.parameters()).device
+    def forward(self, states: Tensor, sides: Tensor, lengths: Tensor) -> Tensor:
+        """Score rows end to end: states (t, w), sides (t,) 0 and 1, and lengths (n,) -> (n, 1)."""
+        ends = lengths.cumsum(0)
+        passages = sides.cumsum(0)[ends - 1].diff(prepend=sides.new_zeros(1))
+        parts = torch.stack([lengths - passages, passages], 1).flatten()
+        query, passage = pool(states, parts, "mean").view(len(lengths), 2, -1).unbind(1)
+        whole = (states[ends - lengths] * self.first).sum(1)
+        return (self.scale.exp() * F.cosine_similarity(query, passage) + self.bias + whole)[:, None]
 
-    def get_input_embeddings(self) -> nn.Module:
-        """Return the word vectors."""
-        own: Any = self.encoder
-        embeddings: nn.Module = own.get_input_embeddings()
-        return embeddings
 
-    def forward(self, attention_mask: Tensor, **given: Tensor) -> SimpleNamespace:
-        """Score rows: ``logits`` (rows, c)."""
+class ComparedEncoder(HeadedEncoder):
+    """An encoder that reads query and passage together, and the comparison of their states."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__(encoder)
+        self.classifier = SimilarityHead(self.config.hidden_size)
+
+    def forward(self, attention_mask: Tensor, token_type_ids: Tensor, **given: Tensor) -> SimpleNamespace:
+        """Score rows, whose sides are told as token_type_ids: ``logits`` (rows, 1)."""
         states = self.encoder(attention_mask=attention_mask, **given).last_hidden_state
         mask = attention_mask.bool()
-        return SimpleNamespace(logits=self.layers(pool(states[mask], mask.sum(1), self.pooling)))
+        logits = self.classifier(states[mask].float(), token_type_ids[mask], mask.sum(1))
+        return SimpleNamespace(logits=logits)
 
 
 def _head_kind(raw: Mapping[str, Any]) -> str:
@@ -306,6 +352,12 @@ def _head_kind(raw: Mapping[str, Any]) -> str:
 def _packed(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor] | None:
     """Return the packed encoder with the network's own head behind it, (n, c); None where there is none."""
     net: Any = network
+    if isinstance(net, ComparedEncoder):
+        encoder = encoder_of(net.encoder, compute, first_only=False)
+        head = deepcopy(net.classifier).to(compute.device).eval()
+        return lambda batch: head(
+            encoder.hidden(replace(batch, segments=None)), batch.segments, batch.lengths.to(compute.device)
+        )
     if isinstance(net, ScoredEncoder):
         return VectorScorer(net.encoder, net.pooling, Finish(net.layers, False, compute), compute)
     if not is_packable(net.config):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple, get_args
 
 import torch
@@ -17,7 +18,7 @@ from torch.nn.modules import activation
 from rankhouse.core.errors import BadModel
 from rankhouse.models.checkpoint import read_json, refuse_pickle
 from rankhouse.models.checkpoint_kinds import is_chain, kind_of, library_settings, modules_of
-from rankhouse.models.transformer_encoders import STATIC, PoolingMode, StaticEncoder
+from rankhouse.models.transformer_encoders import STATIC, PoolingMode, StaticEncoder, pool
 
 _OLD_NAMES = {  # in the order in which their vectors stand side by side
     "pooling_mode_cls_token": "cls",
@@ -338,3 +339,37 @@ def _prompt(settings: Mapping[str, Any], names: tuple[str, ...]) -> str:
     prompts: Mapping[str, str | None] = settings.get("prompts") or {}
     named = next((name for name in names if name in prompts), settings.get("default_prompt_name") or "")
     return prompts.get(named) or ""
+
+
+class HeadedEncoder(nn.Module):
+    """An encoder with something behind it, called as transformers' classifiers are."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        own: Any = encoder
+        self.encoder, self.config = encoder, own.config
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return next(self.parameters()).device
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the word vectors."""
+        own: Any = self.encoder
+        embeddings: nn.Module = own.get_input_embeddings()
+        return embeddings
+
+
+class ScoredEncoder(HeadedEncoder):
+    """Pooling, and layers behind it that end in a pair's numbers."""
+
+    def __init__(self, encoder: nn.Module, pooling: str, layers: nn.Sequential) -> None:
+        super().__init__(encoder)
+        self.pooling, self.layers = pooling, layers
+
+    def forward(self, attention_mask: Tensor, **given: Tensor) -> SimpleNamespace:
+        """Score rows: ``logits`` (rows, c)."""
+        states = self.encoder(attention_mask=attention_mask, **given).last_hidden_state
+        mask = attention_mask.bool()
+        return SimpleNamespace(logits=self.layers(pool(states[mask], mask.sum(1), self.pooling)))
