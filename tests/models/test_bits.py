@@ -63,6 +63,11 @@ OPENED = {
         f"CEDR-{head}": (partial(open_cedr, head), "wide_bert", NeuralRanker)
         for head in ("knrm", "pacrr", "drmm")
     },
+    "cross-encoder, similarity": (
+        partial(open_crossencoder, new_head="similarity"),
+        "wide_bert",
+        NeuralRanker,
+    ),
     "monoT5": (open_monot5, "wide_t5", NeuralRanker),
     "monoT5 1.1": (open_monot5, "wide_t5_1_1", NeuralRanker),
     "bi-encoder": (open_biencoder, "wide_bert_encoder", DenseRanker),
