@@ -732,7 +732,9 @@ def test_a_system_is_a_teacher_of_a_training(index, tmp_path):
         rh.train("knrm(width=8, min_count=1)", index, out=tmp_path / out, teacher=teacher, **small)
     weights = [(tmp_path / out / "ranker" / "weights.safetensors").read_bytes() for out in ("system", "run")]
     assert weights[0] == weights[1]
-    with pytest.raises(rh.RankhouseError, match="cannot score 1 pairs by themselves; give questions and a run"):
+    with pytest.raises(
+        rh.RankhouseError, match="cannot score 1 pairs by themselves; give questions and a run"
+    ):
         SystemTeacher(rh.system(HYBRID)).score([rh.Pair(rh.Query("q", "?"), rh.Passage("d", 0, "x"))])
 
 
