@@ -657,6 +657,26 @@ def test_joined_scores_are_compared_with_a_questions_first_candidates(index, tmp
     np.testing.assert_allclose(found.teacher.score(pairs), expected, rtol=1e-2, atol=1e-2)  # half precision
 
 
+def test_a_tk_in_windows_begins_with_the_teachers_words_unless_it_says_otherwise(index, tmp_path):
+    sizes = "heads=2, attention_width=4, feed_forward=8, min_count=1, windows=(8, 16)"
+
+    def begun(spec, folder):
+        options = AdaptOptions(**OPTIONS | {"ranker": spec})
+        (tmp_path / folder).mkdir()
+        return begin_student(Adaptation(index, Meaning(), tmp_path / folder, options, lambda _: ignore))
+
+    taught, bare = begun(f"tk({sizes})", "a"), begun("tk", "b")
+    assert taught.policy["windows"] == [8, 16]
+    assert taught.policy["width"] == bare.policy["width"] == 8
+    assert taught.mix == bare.mix == np.float32(0.9)
+    words = [model.reader.vocabulary.ids(["harbour"])[0] for model in (taught, bare)]
+    vectors = [model.embedding.weight[word] for model, word in zip((taught, bare), words, strict=True)]
+    assert vectors[0].equal(vectors[1])
+    drawn = begun(f"tk({sizes}, width=16)", "c")
+    assert (drawn.policy["width"], float(drawn.mix)) == (16, 0.5)
+    assert not (tmp_path / "c" / "words.txt").exists()
+
+
 HYBRID = "0.5 * bm25 + 0.5 * ql(mu=50)"
 
 

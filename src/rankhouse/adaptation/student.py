@@ -27,6 +27,7 @@ from rankhouse.adaptation.options import (
 )
 from rankhouse.adaptation.questions import Questions, pairs_of
 from rankhouse.adaptation.teacher import encoders_of, needs_texts, write_word_vectors
+from rankhouse.core import notation
 from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.nouns import Query, Ranker, TextEncoder
 from rankhouse.core.progress import Progress, clock, say
@@ -38,8 +39,8 @@ from rankhouse.io.decoding import read_own
 from rankhouse.io.trec import read_qrels, write_qrels
 from rankhouse.labels.soft_scores import members_of
 from rankhouse.models.contract import Model
-from rankhouse.models.families import FAMILIES
-from rankhouse.models.tk import TK
+from rankhouse.models.families import DESIGNS, FAMILIES
+from rankhouse.models.tk import TK, TKDesign
 from rankhouse.nn.machine import ProcessorTime, choose
 from rankhouse.ranking.rerank import Plan
 from rankhouse.systems.rankers import with_default
@@ -125,7 +126,8 @@ def begin_student(job: Adaptation) -> Model[Any]:
     Of several teachers the first that encodes texts encodes the words.
     """
     index, options, spec = job.index, job.options, job.options.ranker
-    if design := design_of(spec):
+    design, windowed = design_of(spec), _in_windows(spec)
+    if design or windowed:
         path = job.folder / WORDS
         encoder = None if path.exists() else next(encoders_of(job.teacher), None)
         if encoder is not None:
@@ -133,12 +135,20 @@ def begin_student(job: Adaptation) -> Model[Any]:
             counted = Vocabulary.count((split(d.full_text) for d in index.documents.stream()), 2)
             write_word_vectors(encoder, counted.words, path, options.width)
         vectors = f", vectors={str(path)!r}" if path.exists() else f", width={options.width}"
-        spec = design.format(vectors=vectors)
+        spec = design.format(vectors=vectors) if design else f"{spec.rstrip()[:-1]}{vectors})"
     model = begin(with_default(spec), texts_of(index), options.seed)
-    if isinstance(model, TK) and design:
+    if isinstance(model, TK) and (design or windowed):
         with torch.no_grad():
             model.mix.fill_(_MIX)
     return model
+
+
+def _in_windows(spec: str) -> bool:
+    """Return whether a student is a new TK in windows that says nothing of its word vectors."""
+    if spec.partition("(")[0].strip() != "tk" or Path(spec).is_dir():
+        return False
+    made = cast(TKDesign, notation.make(spec, DESIGNS, "ranker"))
+    return bool(made.windows) and not made.vectors and not made.start and made.width == TKDesign.width
 
 
 def examples_of(found: Questions, index: Index) -> Examples:

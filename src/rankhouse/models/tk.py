@@ -9,8 +9,9 @@ Shapes: n pairs, q query tokens, p passage tokens, d width, k kernels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +19,17 @@ from torch import Tensor, nn
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.models.bundle import best_of, load
 from rankhouse.models.precomputing import KernelModel
-from rankhouse.models.word_models import Evidence, WordDesign, WordReader, embedding, on_distinct
+from rankhouse.models.word_models import (
+    Evidence,
+    WordDesign,
+    WordReader,
+    blank_table,
+    embedding,
+    on_distinct,
+    seeded,
+)
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
@@ -125,6 +135,8 @@ class WindowHead(nn.Module):
 
 
 _GRID = 4  # tokens; attention's bits depend on how wide a rectangle is
+_TAKEN: Final = ("words", "order", "layers", "heads", "attention_width", "feed_forward")
+"""Settings that a TK has from the one whose weights it begins with."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +150,7 @@ class TKDesign(WordDesign):
         attention_width: Columns that all heads of a layer share; 0: the word vectors' width.
         feed_forward: Hidden size of the feed-forward parts.
         windows: Sizes of pooling windows (TUW19-d3 with passage_length=800); none: the paper's TK.
+        start: Folder of a trained TK whose words, word vectors and layers it begins with; the head is drawn.
     """
 
     order: Order = "ff-first"
@@ -146,6 +159,7 @@ class TKDesign(WordDesign):
     attention_width: int = 32
     feed_forward: int = 100
     windows: tuple[int, ...] = ()
+    start: str = ""
 
     def __post_init__(self) -> None:
         """Take lists as tuples; refuse sizes below 1."""
@@ -164,6 +178,31 @@ class TKDesign(WordDesign):
                 f"heads={self.heads}, attention_width={self.attention_width}: the heads must share the width "
                 "evenly; choose a number of heads that divides the attention width"
             )
+        if self.start and self.vectors:
+            raise WrongUse(f'start="{self.start}" has word vectors of its own; leave vectors out')
+
+    def fresh(self, texts: Iterable[str], seed: int = 0) -> TK:
+        """Start a model to be trained; with ``start`` it knows the words of that one, whatever the texts."""
+        if not self.start:
+            return cast(TK, super().fresh(texts, seed))
+        other = load(best_of(self.start))
+        if not isinstance(other, TK):
+            raise WrongUse(
+                f'start="{self.start}" is a ranker of the family {other.family}; give that of a TK'
+            )
+        usual = {one.name: one.default for one in fields(self)}
+        for name in _TAKEN:
+            given, there = getattr(self, name), getattr(other.design, name)
+            if given not in (usual[name], there):
+                raise WrongUse(f'{name}={given}: the TK in "{self.start}" has {there}; leave it out')
+        taken = {name: getattr(other.design, name) for name in _TAKEN}
+        design = replace(self, start="", width=other.policy["width"], **taken)
+        reader = WordReader(design, other.reader.vocabulary)
+        with seeded(seed):
+            model = TK(design, reader, blank_table(reader, design.width))
+        weights = {name: one for name, one in other.state_dict().items() if not name.startswith("head.")}
+        model.load_state_dict(model.state_dict() | weights)
+        return model
 
 
 class TK(KernelModel):
