@@ -673,7 +673,7 @@ def test_a_tk_in_windows_begins_with_the_teachers_words_unless_it_says_otherwise
     vectors = [model.embedding.weight[word] for model, word in zip((taught, bare), words, strict=True)]
     assert vectors[0].equal(vectors[1])
     drawn = begun(f"tk({sizes}, width=16)", "c")
-    assert (drawn.policy["width"], float(drawn.mix)) == (16, 0.5)
+    assert (drawn.policy["width"], drawn.mix.item()) == (16, 0.5)
     assert not (tmp_path / "c" / "words.txt").exists()
 
 
