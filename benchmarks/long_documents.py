@@ -86,7 +86,7 @@ def prepare(given: Path, work: Path, words: int) -> None:
     for kind, split in (("sections", ["--split", PASSAGES]), ("passages", [])):
         if not (work / kind).exists():
             command("index", work / f"{kind}.jsonl", "--out", work / kind)
-        command("encode", "--index", work / kind, "--ranker", "default", *split, "--precision", "int8")
+        command("encode", "--index", work / kind, "--ranker", "default", *split)
     search = ("search", "--index", work / "sections", "--queries", work / "test.jsonl", "--model", WORDS)
     command(*search, "-k", DEPTH, "--out", work / "test.run")
 

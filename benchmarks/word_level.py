@@ -287,7 +287,7 @@ def loop_rows(families: dict[str, tuple], pairs: list[Pair], compute: Compute, r
 def window_rows(passages: int, repeat: int) -> None:
     """Print steps of a TK in windows, every query with every passage, and scoring, in two ways in each round.
 
-    What is scored is the passages for one query, whole and from the match matrices on.
+    What is scored is the passages for one query: whole, from the match matrices on, and by stored vectors.
     """
     _, texts = collection(passages, WINDOWED_WORDS)
     reading = {"words": "whitespace", "min_count": 1, "width": 256, "passage_length": WINDOWED_WORDS}
@@ -314,16 +314,22 @@ def window_rows(passages: int, repeat: int) -> None:
     with torch.inference_mode():
         batch = model.encode(asked)
         given = model.match(batch), batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
+        stored = model.store_passages(texts, "float16")
+        calls = (
+            lambda: ranker.score(asked),
+            lambda: model.head(*given),
+            lambda: model.score_stored(asked[0].query.text, stored),
+        )
         for _ in range(repeat):
             seconds = []
-            for call in (lambda: ranker.score(asked), lambda: model.head(*given)):
+            for call in calls:
                 for tk.windowed_logs in (in_torch, by_loops):
                     seconds.append(timed(call, 1))
             scored.append([1000 * each for each in seconds])
     columns = [(f"a step of {len(pairs)} pairs", rounds)]
     columns += [
         (f"{what} {len(asked)} passages", [one[at : at + 2] for one in scored])
-        for at, what in ((0, "scoring"), (2, "windows of"))
+        for at, what in ((0, "scoring"), (2, "windows of"), (4, "stored vectors of"))
     ]
     for what, times in columns:
         plainly, loops = np.median(times, 0)

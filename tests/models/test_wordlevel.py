@@ -269,6 +269,9 @@ def test_contrasts_need_groups_of_two():
         ("tk", "float32", 1e-5),
         ("tk", "float16", 1e-3),
         ("tk", "int8", 0.05),
+        ("tk windows", "float32", 1e-5),
+        ("tk windows", "float16", 1e-3),
+        ("tk windows", "int8", 0.05),
         ("conv_knrm", "float32", 1e-5),
         ("conv_knrm", "float16", 1e-3),
         ("conv_knrm", "int8", 0.05),
@@ -292,9 +295,6 @@ def test_stored_passages_refuse_what_they_cannot_serve():
     model = DESIGNS["tk"].fresh(TEXTS, seed=3)
     with pytest.raises(WrongUse, match="float16, float32, int8"):
         model.store_passages(TEXTS, "int4")
-    windowed = DESIGNS["tk windows"].fresh(TEXTS, seed=3)
-    with pytest.raises(WrongUse, match="without windows"):
-        windowed.score_stored("river", windowed.store_passages(TEXTS))
 
 
 def test_a_tk_in_windows_begins_with_the_layers_of_a_trained_one(tmp_path):

@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.core.nouns import FloatArray, Pair, PassageRows
 from rankhouse.models.bundle import best_of, load
 from rankhouse.models.precomputing import KernelModel
 from rankhouse.models.word_models import (
     Evidence,
     WordDesign,
     WordReader,
+    array,
     blank_table,
     embedding,
     on_distinct,
@@ -35,7 +36,7 @@ from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.kernel_pooling import Kernels, log_counts, soft_counts, windowed_logs
 from rankhouse.nn.layers.linear import query_sums, through
-from rankhouse.nn.layers.match import cosines, unit
+from rankhouse.nn.layers.match import cosines, dots, unit
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
 from rankhouse.nn.layers.tk_encoder import Order, TKEncoder
 
@@ -314,11 +315,6 @@ class TK(KernelModel):
         )
 
     @property
-    def precomputes(self) -> bool:
-        """Whether stored passages can be scored: not in windows, whose counts are no sums over a passage."""
-        return not self.design.windows
-
-    @property
     def stored_shape(self) -> tuple[int, int]:
         """One vector a word."""
         return 1, self.policy["width"]
@@ -334,15 +330,25 @@ class TK(KernelModel):
             return super().query_vectors(row)
         return unit(torch.lerp(self.encoder.alone(words), words, self.mix)).unsqueeze(0)
 
-    def count_weights(self) -> tuple[Tensor, Tensor]:
-        """Return the weights of eq. 7-10 as one product: (1, 1, k) each.
+    @torch.inference_mode()
+    def score_stored(self, query: str, rows: PassageRows) -> FloatArray:
+        """Score stored passages for a query, (n,) float32: in windows from the match matrix on."""
+        if not isinstance(self.head, WindowHead):
+            return super().score_stored(query, rows)
+        asked, lengths = self.asked_vectors(query)[0], torch.from_numpy(rows.lengths)
+        vectors = torch.from_numpy(rows.values).float()
+        if len(rows.scales):
+            vectors *= torch.from_numpy(rows.scales)[:, None]
+        n, ends = len(lengths), Ragged(lengths, lengths).mask(at_least=1)
+        passages = vectors.new_zeros(*ends.shape, vectors.shape[1])
+        passages[ends] = vectors
+        match = dots(asked.expand(n, -1, -1).contiguous(), passages.to(asked.device))
+        every = torch.ones(match.shape[:2], dtype=torch.bool, device=asked.device)
+        return array(self.head(match, every, ends.to(asked.device)))
 
-        Raises:
-            WrongUse: The model pools in windows, whose counts are not sums over whole passages.
-        """
-        head = self.head
-        if not isinstance(head, KernelHead):  # `precomputes` says so
-            raise WrongUse("stored vectors serve TK without windows; rerank with the model itself instead")
+    def count_weights(self) -> tuple[Tensor, Tensor]:
+        """Return the weights of eq. 7-10 as one product: (1, 1, k) each."""
+        head = cast(KernelHead, self.head)
         layers = torch.cat([head.log_weight.weight, head.length_weight.weight])
         log_weights, weights = (layers * head.merge.weight.T * head.scale).unbind()
         return log_weights.view(1, 1, -1), weights.view(1, 1, -1)
