@@ -11,7 +11,7 @@ development set are the test; those of the training are learned without judgemen
 ask. The teacher is a sum of BM25 and these vectors.
 
 ``adapt`` teaches a student on sections, or with ``--on passages`` on passages, by the command that a person
-would type; ``--extra`` hands on what follows. ``table`` reranks the first 100 sections that BM25 finds for
+would type; ``--extra`` hands on what follows. ``table`` reranks the first 50 sections that BM25 finds for
 each test question, by every student alone and joined at the weight that its ``adapt`` chose, and tests
 against BM25 (randomization, Holm); a student of passages reads each section in passages of 100 words, of
 which the best counts. A folder or run that is there already is not computed again.
@@ -42,7 +42,7 @@ from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
 WORDS = "bm25(k1=0.9, b=0.4)"
 PASSAGES = "words(100)"
 MEASURES = ("nDCG@10", "AP")
-DEPTH = 100
+DEPTH = 50
 
 
 def command(*words: object) -> None:
@@ -121,13 +121,13 @@ def reranked(work: Path, name: str) -> tuple[Run, float]:
         on_passages = plan["index"] != rh.Index.open(work / "sections").fingerprint
         split = ["--split", PASSAGES, "--pool", "max"] if on_passages else []
         asked = ["--run", work / "test.run", "--queries", work / "test.jsonl", "--index", work / "sections"]
-        command("rerank", *asked, "--ranker", out, *split, "--depth", DEPTH, "--out", run)
+        command("rerank", *asked, "--ranker", out, *split, "--depth", DEPTH, "--tail", "drop", "--out", run)
     return read_run(run), adapted["student_weight"]
 
 
 def table(work: Path, names: list[str], share: float) -> None:
     """Print what each is worth on the test questions, and its difference from BM25."""
-    first, qrels = read_run(work / "test.run"), read_qrels(work / "test.qrels")
+    first, qrels = read_run(work / "test.run").top(DEPTH), read_qrels(work / "test.qrels")
     runs, found = {"BM25": first}, work / "runs" / f"teacher-{share:g}.run"
     found.parent.mkdir(exist_ok=True)
     if not found.exists():

@@ -887,6 +887,19 @@ def test_what_is_at_hand_is_crossed(tmp_path):
     assert not any(crossed(family, Plain()) for family in families)
 
 
+def test_a_step_on_long_documents_takes_fewer_of_them():
+    lists = RunTeacher(rh.Run.of({"q": {"d": 1.0}}))
+
+    def sizes(reads, family="tk", **changes):
+        chosen = settings_of(family, lists, AdaptOptions(settings=changes), reads)
+        return chosen.batch, chosen.count
+
+    assert sizes(120) == (2, 25)
+    assert sizes(800) == (1, 15)
+    assert sizes(800, batch=3) == (3, 15)
+    assert sizes(800, "biencoder") == sizes(0, "biencoder")
+
+
 @pytest.mark.slow
 def test_a_run_teaches_beside_a_ranker(index, tmp_path):
     people = [rh.Query("p1", "quartet of violins"), rh.Query("p2", "wheat market")]

@@ -18,6 +18,8 @@ from rankhouse.adaptation.options import (
     CROSSED,
     ELSEWHERE,
     LISTS,
+    LONG,
+    LONG_FROM,
     MARGINS,
     QUESTIONS,
     STEPS,
@@ -159,11 +161,13 @@ def examples_of(found: Questions, index: Index) -> Examples:
     return replace(examples, teacher=found.teacher)
 
 
-def settings_of(family: str, teacher: Ranker, options: AdaptOptions) -> Settings:
-    """Return the settings: the family's own, the recipe, what differs."""
+def settings_of(family: str, teacher: Ranker, options: AdaptOptions, reads: int = 0) -> Settings:
+    """Return the settings of a student that reads so many words: its family's, the recipe, what differs."""
     changes = dict(FAMILIES[family].adaptation or MARGINS)
     if not needs_texts(teacher):
         changes |= FAMILIES[family].crossed or (CROSSED if design_of(family) else {})
+        if reads >= LONG_FROM and design_of(family):
+            changes |= LONG
     elif design_of(family):
         changes |= LISTS
     changes |= {"seed": options.seed, "overlap": "allow", "validate_every": "steps", **options.settings}
