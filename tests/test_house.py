@@ -124,8 +124,8 @@ def test_functions_take_few_parameters():
 # a page that is there while a folder is read for the first time. nn: 24 for two products that are one loop.
 # models: 50 for vectors of an encoder's tokens, and tables of texts. io: 40 for what an attack found in them.
 # nn: 115, explanation: 2 for windows that TK learns by compiled loops, some words at a time.
-# models: 43, nn: 10, adaptation: 19 for TK in windows: stored, begun by a trained one, taught by the teacher's
-# words on long documents, scored by the loops that it learns by.
+# models: 64, nn: 10, adaptation: 25 for TK in windows: stored, begun by a trained one, taught by the
+# teacher's words on long documents, scored by the loops that it learns by.
 BUDGETS = {
     "cli": (4_849, 4_020),
     "cluster": (1_623, 1_603),
@@ -133,16 +133,16 @@ BUDGETS = {
     "serve": (12_602, 9_110),
     "recipes": (2_621, 2_597),
     "demo": (437, 437),
-    "jobs adaptation": (3_696, 2_500),
+    "jobs adaptation": (3_704, 2_500),
     "systems": (2_835, 1_900),
     "training explanation stores": (12_424, 11_700),
-    "index models ranking labels evaluation": (25_573, 19_100),
+    "index models ranking labels evaluation": (25_586, 19_100),
     "text nn page": (7_819, 6_390),
     "io": (6_800, 3_300),
     "core": (2_810, 1_850),
     "hosts": (2_070, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 87_623, 66_000
+MOST_ALL, PLANNED_ALL = 87_644, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

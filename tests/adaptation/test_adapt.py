@@ -18,6 +18,7 @@ from rankhouse.text.words import BLINGFIRE
 pytest.importorskip("torch")
 pytest.importorskip(BLINGFIRE)
 
+import torch
 from tests.models import tiny
 
 import rankhouse as rh
@@ -41,6 +42,7 @@ from rankhouse.index.dense.vectors import EncodeOptions, Vectors, encode, vector
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
 from rankhouse.models.doc2query import open_doc2query
+from rankhouse.models.tk import TKDesign
 from rankhouse.nn import machine
 from rankhouse.nn.machine import has_int8
 from rankhouse.systems.teachers import SystemTeacher
@@ -672,6 +674,12 @@ def test_a_tk_in_windows_begins_with_the_teachers_words_unless_it_says_otherwise
     words = [model.reader.vocabulary.ids(["harbour"])[0] for model in (taught, bare)]
     vectors = [model.embedding.weight[word] for model, word in zip((taught, bare), words, strict=True)]
     assert vectors[0].equal(vectors[1])
+    assert (taught.head.merge.weight > 0).all()
+    pairs = [
+        rh.Pair(rh.Query("q", "harbour"), rh.Passage("d", 0, f"{word} sands")) for word in ("harbour", "coal")
+    ]
+    with torch.no_grad():  # so that a window with the word is better before anything is learned
+        assert np.diff(taught.eval()(taught.encode(pairs)).numpy()) < 0
     drawn = begun(f"tk({sizes}, width=16)", "c")
     assert (drawn.policy["width"], drawn.mix.item()) == (16, 0.5)
     assert not (tmp_path / "c" / "words.txt").exists()
@@ -890,14 +898,18 @@ def test_what_is_at_hand_is_crossed(tmp_path):
 def test_a_step_on_long_documents_takes_fewer_of_them():
     lists = RunTeacher(rh.Run.of({"q": {"d": 1.0}}))
 
-    def sizes(reads, family="tk", **changes):
-        chosen = settings_of(family, lists, AdaptOptions(settings=changes), reads)
-        return chosen.batch, chosen.count
+    def settings(**design):
+        changes = {"batch": design.pop("batch")} if "batch" in design else {}
+        model = TKDesign(**design, width=16, min_count=1).fresh(["ships steer into the harbour"])
+        return settings_of("tk", lists, AdaptOptions(settings=changes), model)
 
-    assert sizes(120) == (2, 25)
-    assert sizes(800) == (1, 15)
-    assert sizes(800, batch=3) == (3, 15)
-    assert sizes(800, "biencoder") == sizes(0, "biencoder")
+    chosen = [settings(passage_length=n) for n in (120, 800)]
+    assert [(one.batch, one.count) for one in chosen] == [(2, 25), (1, 15)]
+    assert settings(passage_length=800, batch=3).batch == 3
+    assert "head.scales" not in chosen[1].rates
+    windowed = settings(passage_length=800, windows=(20, 50)).rates
+    assert windowed["head.scales"] < chosen[1].rate / 10
+    assert windowed["encoder"] == chosen[1].rates["encoder"]
 
 
 @pytest.mark.slow

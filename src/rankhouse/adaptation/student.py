@@ -23,6 +23,7 @@ from rankhouse.adaptation.options import (
     MARGINS,
     QUESTIONS,
     STEPS,
+    WINDOW_RATES,
     Adaptation,
     AdaptOptions,
     design_of,
@@ -42,7 +43,7 @@ from rankhouse.io.trec import read_qrels, write_qrels
 from rankhouse.labels.soft_scores import members_of
 from rankhouse.models.contract import Model
 from rankhouse.models.families import DESIGNS, FAMILIES
-from rankhouse.models.tk import TK, TKDesign
+from rankhouse.models.tk import TK, TKDesign, WindowHead
 from rankhouse.nn.machine import ProcessorTime, choose
 from rankhouse.ranking.rerank import Plan
 from rankhouse.systems.rankers import with_default
@@ -142,6 +143,8 @@ def begin_student(job: Adaptation) -> Model[Any]:
     if isinstance(model, TK) and (design or windowed):
         with torch.no_grad():
             model.mix.fill_(_MIX)
+    if isinstance(model, TK) and isinstance(model.head, WindowHead) and not Path(spec).is_dir():
+        model.head.begin_upwards()
     return model
 
 
@@ -161,12 +164,16 @@ def examples_of(found: Questions, index: Index) -> Examples:
     return replace(examples, teacher=found.teacher)
 
 
-def settings_of(family: str, teacher: Ranker, options: AdaptOptions, reads: int = 0) -> Settings:
-    """Return the settings of a student that reads so many words: its family's, the recipe, what differs."""
+def settings_of(
+    family: str, teacher: Ranker, options: AdaptOptions, model: Model[Any] | None = None
+) -> Settings:
+    """Return the settings: the family's own, the recipe, what differs; some are of the student's sizes."""
     changes = dict(FAMILIES[family].adaptation or MARGINS)
+    if isinstance(model, TK) and model.design.windows:
+        changes["rates"] = {**changes["rates"], **WINDOW_RATES}
     if not needs_texts(teacher):
         changes |= FAMILIES[family].crossed or (CROSSED if design_of(family) else {})
-        if reads >= LONG_FROM and design_of(family):
+        if model is not None and model.policy.get("passage_length", 0) >= LONG_FROM:
             changes |= LONG
     elif design_of(family):
         changes |= LISTS

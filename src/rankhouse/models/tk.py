@@ -42,6 +42,10 @@ from rankhouse.nn.layers.tk_encoder import Order, TKEncoder
 
 _FIRST_SPREAD = 0.014
 _SCALE_START = 0.01
+_SIMILAR = 0.25
+"""Centre from which on a kernel counts similar words, for a head that begins upwards."""
+_OTHERS = 0.1
+"""What is left there of the weights of other kernels."""
 
 
 class KernelHead(nn.Module):
@@ -105,6 +109,15 @@ class WindowHead(nn.Module):
         self.merge = nn.Linear(len(sizes), 1, bias=False)
         for layer, most in zip(self.window_weights, self.most, strict=True):
             nn.init.constant_(cast(nn.Linear, layer).weight, 1 / most)
+
+    @torch.no_grad()
+    def begin_upwards(self) -> None:
+        """Turn drawn weights so that a window of similar words scores higher, in every size."""
+        self.merge.weight.abs_()
+        similar = torch.tensor(self.kernels.centres) > _SIMILAR
+        for layer in self.kernel_weights:
+            weight = cast(nn.Linear, layer).weight
+            weight.copy_(torch.where(similar, weight.abs(), _OTHERS * weight))
 
     def windows(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> list[Tensor]:
         """Score the windows of each size: (n, w) each."""
