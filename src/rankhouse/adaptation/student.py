@@ -173,7 +173,7 @@ def settings_of(
         changes["rates"] = {**changes["rates"], **WINDOW_RATES}
     if not needs_texts(teacher):
         changes |= FAMILIES[family].crossed or (CROSSED if design_of(family) else {})
-        if model is not None and model.policy.get("passage_length", 0) >= LONG_FROM:
+        if design_of(family) and model is not None and model.policy["passage_length"] >= LONG_FROM:
             changes |= LONG
     elif design_of(family):
         changes |= LISTS
