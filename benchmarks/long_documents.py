@@ -141,6 +141,11 @@ def table(work: Path, names: list[str], share: float) -> None:
         runs[name] = alone
         runs[f"{name}, joined at {weight:g}"] = joined(alone, first, weight)
     print(compared(runs, qrels))
+    students = {label: run for label, run in runs.items() if label.partition(",")[0] in names}
+    for summed in (True, False):  # against the first of them
+        some = {label: run for label, run in students.items() if (", joined" in label) == summed}
+        if len(some) > 1:
+            print(f"\n{compared(some, qrels)}")
 
 
 def joined(run: Run, first: Run, weight: float) -> Run:
@@ -149,18 +154,20 @@ def joined(run: Run, first: Run, weight: float) -> Run:
 
 
 def compared(runs: dict[str, Run], qrels: Qrels) -> str:
-    """Return the table in Markdown; Holm's correction is over the rows, for each measure."""
+    """Return the table in Markdown, with differences from the first; Holm's correction is over its rows."""
     values = {
         measure: {
             name: np.asarray(evaluate(run, qrels, (measure,)).of(measure)) for name, run in runs.items()
         }
         for measure in MEASURES
     }
-    head = " | ".join(f"{measure} | difference from BM25, 95 % interval | p | Holm" for measure in MEASURES)
+    first, *others = runs
+    head = " | ".join(
+        f"{measure} | difference from {first}, 95 % interval | p | Holm" for measure in MEASURES
+    )
     lines, cells = [f"| {len(qrels)} questions | {head} |", "|---" * (1 + 4 * len(MEASURES)) + "|"], {}
     for measure, by_name in values.items():
-        base = by_name["BM25"]
-        gains = {name: each - base for name, each in by_name.items() if name != "BM25"}
+        gains = {name: by_name[name] - by_name[first] for name in others}
         p = randomization_test(np.array(list(gains.values())))
         for (name, gain), raw, corrected in zip(gains.items(), p, holm(p), strict=True):
             mean, low, high = t_interval(gain)
