@@ -285,7 +285,10 @@ def loop_rows(families: dict[str, tuple], pairs: list[Pair], compute: Compute, r
 
 
 def window_rows(passages: int, repeat: int) -> None:
-    """Print steps of a TK in windows, every query with every passage, in two ways in each round."""
+    """Print steps of a TK in windows, every query with every passage, and scoring, in two ways in each round.
+
+    What is scored is the passages for one query: whole, from the match matrices on, and by stored vectors.
+    """
     _, texts = collection(passages, WINDOWED_WORDS)
     reading = {"words": "whitespace", "min_count": 1, "width": 256, "passage_length": WINDOWED_WORDS}
     model = TKDesign(**reading, windows=WINDOWS).fresh(texts).train()
@@ -293,7 +296,7 @@ def window_rows(passages: int, repeat: int) -> None:
     pairs = [Pair(query, Passage(f"d{i}", 0, text)) for query in queries for i, text in enumerate(texts)]
     batch = replace(model.encode(pairs), crossed=True)
     adam = OPTIMISERS["adam"]()(parameter_groups(model, 1e-6, {}))
-    by_loops, rounds = tk.windowed_logs, []
+    by_loops, rounds, scored = tk.windowed_logs, [], []
 
     def in_torch(match: Tensor, query_mask: Tensor, passage_mask: Tensor, **rest: object) -> list[Tensor]:
         true = query_mask[:, :, None, None]
@@ -307,13 +310,35 @@ def window_rows(passages: int, repeat: int) -> None:
         for tk.windowed_logs in (in_torch, by_loops):
             seconds.append(training_seconds(lambda: model(batch), model, adam, 1))
         rounds.append([1000 * each for each in seconds])
-    plainly, loops = np.median(rounds, 0)
-    ratio = np.median(np.array(rounds)[:, 0] / np.array(rounds)[:, 1])
-    print(
-        f"TK in windows, {len(pairs)} pairs of {WINDOWED_WORDS} words: in PyTorch {plainly:.0f} ms "
-        f"({ratio:.2f}x), loops {loops:.0f} ms",
-        flush=True,
-    )
+    ranker, asked = NeuralRanker(model.eval(), choose("fp32", "cpu", 1)), pairs[:passages]
+    with torch.inference_mode():
+        batch = model.encode(asked)
+        given = model.match(batch), batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
+        stored = model.store_passages(texts, "float16")
+        calls = (
+            lambda: ranker.score(asked),
+            lambda: model.head(*given),
+            lambda: model.score_stored(asked[0].query.text, stored),
+        )
+        for _ in range(repeat):
+            seconds = []
+            for call in calls:
+                for tk.windowed_logs in (in_torch, by_loops):
+                    seconds.append(timed(call, 1))
+            scored.append([1000 * each for each in seconds])
+    columns = [(f"a step of {len(pairs)} pairs", rounds)]
+    columns += [
+        (f"{what} {len(asked)} passages", [one[at : at + 2] for one in scored])
+        for at, what in ((0, "scoring"), (2, "windows of"), (4, "stored vectors of"))
+    ]
+    for what, times in columns:
+        plainly, loops = np.median(times, 0)
+        ratio = np.median(np.array(times)[:, 0] / np.array(times)[:, 1])
+        print(
+            f"TK in windows, {what}, {WINDOWED_WORDS} words: in PyTorch {plainly:.0f} ms ({ratio:.2f}x), "
+            f"loops {loops:.0f} ms",
+            flush=True,
+        )
 
 
 def main() -> None:

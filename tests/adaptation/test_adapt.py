@@ -18,6 +18,7 @@ from rankhouse.text.words import BLINGFIRE
 pytest.importorskip("torch")
 pytest.importorskip(BLINGFIRE)
 
+import torch
 from tests.models import tiny
 
 import rankhouse as rh
@@ -41,6 +42,7 @@ from rankhouse.index.dense.vectors import EncodeOptions, Vectors, encode, vector
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
 from rankhouse.models.doc2query import open_doc2query
+from rankhouse.models.tk import TKDesign
 from rankhouse.nn import machine
 from rankhouse.nn.machine import has_int8
 from rankhouse.systems.teachers import SystemTeacher
@@ -657,6 +659,32 @@ def test_joined_scores_are_compared_with_a_questions_first_candidates(index, tmp
     np.testing.assert_allclose(found.teacher.score(pairs), expected, rtol=1e-2, atol=1e-2)  # half precision
 
 
+def test_a_tk_in_windows_begins_with_the_teachers_words_unless_it_says_otherwise(index, tmp_path):
+    sizes = "heads=2, attention_width=4, feed_forward=8, min_count=1, windows=(8, 16)"
+
+    def begun(spec, folder):
+        options = AdaptOptions(**OPTIONS | {"ranker": spec})
+        (tmp_path / folder).mkdir()
+        return begin_student(Adaptation(index, Meaning(), tmp_path / folder, options, lambda _: ignore))
+
+    taught, bare = begun(f"tk({sizes})", "a"), begun("tk", "b")
+    assert taught.policy["windows"] == [8, 16]
+    assert taught.policy["width"] == bare.policy["width"] == 8
+    assert taught.mix == bare.mix == np.float32(0.9)
+    words = [model.reader.vocabulary.ids(["harbour"])[0] for model in (taught, bare)]
+    vectors = [model.embedding.weight[word] for model, word in zip((taught, bare), words, strict=True)]
+    assert vectors[0].equal(vectors[1])
+    assert (taught.head.merge.weight > 0).all()
+    pairs = [
+        rh.Pair(rh.Query("q", "harbour"), rh.Passage("d", 0, f"{word} sands")) for word in ("harbour", "coal")
+    ]
+    with torch.no_grad():  # so that a window with the word is better before anything is learned
+        assert np.diff(taught.eval()(taught.encode(pairs)).numpy()) < 0
+    drawn = begun(f"tk({sizes}, width=16)", "c")
+    assert (drawn.policy["width"], drawn.mix.item()) == (16, 0.5)
+    assert not (tmp_path / "c" / "words.txt").exists()
+
+
 HYBRID = "0.5 * bm25 + 0.5 * ql(mu=50)"
 
 
@@ -863,6 +891,23 @@ def test_what_is_at_hand_is_crossed(tmp_path):
     families = ("tk", "biencoder", "sparse", "colbert", "crossencoder")
     assert [family for family in families if crossed(family, lists)] == list(families[:-1])
     assert not any(crossed(family, Plain()) for family in families)
+
+
+def test_a_step_on_long_documents_takes_fewer_of_them():
+    lists = RunTeacher(rh.Run.of({"q": {"d": 1.0}}))
+
+    def settings(**design):
+        changes = {"batch": design.pop("batch")} if "batch" in design else {}
+        model = TKDesign(**design, width=16, min_count=1).fresh(["ships steer into the harbour"])
+        return settings_of("tk", lists, AdaptOptions(settings=changes), model)
+
+    chosen = [settings(passage_length=n) for n in (120, 800)]
+    assert [(one.batch, one.count) for one in chosen] == [(2, 25), (1, 15)]
+    assert settings(passage_length=800, batch=3).batch == 3
+    assert "head.scales" not in chosen[1].rates
+    windowed = settings(passage_length=800, windows=(20, 50)).rates
+    assert windowed["head.scales"] < chosen[1].rate / 10
+    assert windowed["encoder"] == chosen[1].rates["encoder"]
 
 
 @pytest.mark.slow

@@ -132,7 +132,7 @@ def test_a_transformers_score_has_the_same_bits_in_any_company(kind, precision, 
 
 
 @pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
-@pytest.mark.parametrize("family", ["tk", "conv_knrm", "knrm"])
+@pytest.mark.parametrize("family", ["tk", "tk windows", "conv_knrm", "knrm"])
 def test_a_stored_passages_score_has_the_same_bits_in_any_company(family, storage):
     pairs = worded()
     texts = [pair.passage.text for pair in pairs]

@@ -7,6 +7,7 @@ import torch
 
 from rankhouse.core.errors import BadData, BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.models import bundle
 from rankhouse.models.drmm import DRMMDesign
 from rankhouse.models.knrm import ConvKNRMDesign, KNRMDesign
 from rankhouse.models.matchpyramid import MatchPyramidDesign
@@ -268,6 +269,9 @@ def test_contrasts_need_groups_of_two():
         ("tk", "float32", 1e-5),
         ("tk", "float16", 1e-3),
         ("tk", "int8", 0.05),
+        ("tk windows", "float32", 1e-5),
+        ("tk windows", "float16", 1e-3),
+        ("tk windows", "int8", 0.05),
         ("conv_knrm", "float32", 1e-5),
         ("conv_knrm", "float16", 1e-3),
         ("conv_knrm", "int8", 0.05),
@@ -291,6 +295,35 @@ def test_stored_passages_refuse_what_they_cannot_serve():
     model = DESIGNS["tk"].fresh(TEXTS, seed=3)
     with pytest.raises(WrongUse, match="float16, float32, int8"):
         model.store_passages(TEXTS, "int4")
-    windowed = DESIGNS["tk windows"].fresh(TEXTS, seed=3)
-    with pytest.raises(WrongUse, match="without windows"):
-        windowed.score_stored("river", windowed.store_passages(TEXTS))
+
+
+def test_a_tk_in_windows_begins_with_the_layers_of_a_trained_one(tmp_path):
+    given = TKDesign(**SMALL, heads=2, attention_width=4, feed_forward=6, layers=1)
+    trained = given.fresh(TEXTS, seed=3)
+    with torch.no_grad():
+        trained.mix.fill_(0.8)
+    bundle.save(trained, tmp_path / "mine" / "ranker")  # as the folder of a training holds it
+    begun = TKDesign(start=str(tmp_path / "mine"), windows=(4, 8), passage_length=50).fresh(
+        ["others"], seed=1
+    )
+    expected = {"passage_length": 50, "windows": [4, 8], "heads": 2, "layers": 1}
+    assert {name: begun.policy.get(name) for name in (*expected, "start")} == expected | {"start": None}
+    own, there = begun.state_dict(), trained.state_dict()
+    assert begun.reader.vocabulary.words == trained.reader.vocabulary.words
+    shared = {name for name in there if not name.startswith("head.")}
+    assert len(shared) > 10
+    assert all(torch.equal(own[name], there[name]) for name in shared)
+    pairs = [pair("river banks", text) for text in TEXTS]
+    saved = bundle.load(bundle.save(begun, tmp_path / "windows"))
+    assert np.array_equal(scores(saved, pairs), scores(begun, pairs))
+
+
+def test_a_start_that_does_not_fit_is_refused(tmp_path):
+    bundle.save(DESIGNS["tk"].fresh(TEXTS, seed=3), tmp_path / "tk")
+    bundle.save(DESIGNS["knrm"].fresh(TEXTS, seed=3), tmp_path / "knrm")
+    with pytest.raises(WrongUse, match="layers=7: the TK in .* leave it out"):
+        TKDesign(start=str(tmp_path / "tk"), layers=7).fresh(TEXTS)
+    with pytest.raises(WrongUse, match="family knrm"):
+        TKDesign(start=str(tmp_path / "knrm")).fresh(TEXTS)
+    with pytest.raises(WrongUse, match="leave vectors out"):
+        TKDesign(start="tk", vectors="words.txt")

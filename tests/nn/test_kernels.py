@@ -91,7 +91,8 @@ def test_logs_of_windows_have_the_values_and_gradients_of_the_whole_tensor(sizes
     assert (first.grad - second.grad).abs().max() <= 3e-5 * second.grad.abs().max()
 
 
-def test_kernels_are_computed_once_for_all_windows_and_for_true_words_only(monkeypatch):
+@pytest.mark.parametrize("learned", [True, False])
+def test_kernels_are_computed_once_for_all_windows_and_for_true_words_only(learned, monkeypatch):
     if not train.fits(torch.ones(1)):
         pytest.skip("no compiled loops on this machine")
     computed, pool = [], train_words.pool
@@ -101,10 +102,28 @@ def test_kernels_are_computed_once_for_all_windows_and_for_true_words_only(monke
         return pool(match, lengths, kernels)
 
     monkeypatch.setattr(train_words, "pool", counted)
-    match, asked = torch.rand(2, 3, 200, requires_grad=True), torch.tensor([[True] * 3, [True, False, False]])
+    match, asked = (
+        torch.rand(2, 3, 200, requires_grad=learned),
+        torch.tensor([[True] * 3, [True, False, False]]),
+    )
     passages = torch.arange(200) < torch.tensor([[200], [130]])
     windowed_logs(match, asked, passages, kernels=KERNELS, sizes=(20, 30, 50, 80))
     assert sum(computed) == 3 * 200 + 130
+
+
+@pytest.mark.parametrize("sizes", [(20, 50), (8, 24, 4000), (30,)])
+def test_logs_of_windows_have_the_same_bits_alone_and_padded(sizes):
+    match, mask = sample(5, 4, 130, seed=7)
+    asked = torch.arange(4) < torch.tensor([[4], [1], [0], [3], [2]])
+    with torch.inference_mode():
+        whole = windowed_logs(match, asked, mask, kernels=KERNELS, sizes=sizes)
+        for pair, (q, p) in enumerate(zip(asked.sum(1).tolist(), mask.sum(1).tolist(), strict=True)):
+            cut = match[pair : pair + 1, : max(1, q), : max(1, p)].contiguous()
+            sides = asked[pair : pair + 1, : cut.shape[1]], mask[pair : pair + 1, : cut.shape[2]]
+            for alone, beside in zip(
+                windowed_logs(cut, *sides, kernels=KERNELS, sizes=sizes), whole, strict=True
+            ):
+                assert torch.equal(alone[0], beside[pair, : alone.shape[1]])
 
 
 def test_padding_and_empty_passages_count_exactly_nothing():

@@ -249,7 +249,7 @@ def adapt_with(job: Adaptation) -> AdaptResult:
         plan = _check_plan(job)
         found = questions(job)
         apart, model = held_out(job, found), begin_student(job)
-        settings = settings_of(model.family, found.teacher, options)
+        settings = settings_of(model.family, found.teacher, options, model)
         prepare(model, settings)
         work = StudentTraining(model, examples_of(found, job.index), settings, apart)
         settled = go_on(job, work, timetable(job, work, began))

@@ -18,15 +18,19 @@ from rankhouse.adaptation.options import (
     CROSSED,
     ELSEWHERE,
     LISTS,
+    LONG,
+    LONG_FROM,
     MARGINS,
     QUESTIONS,
     STEPS,
+    WINDOW_RATES,
     Adaptation,
     AdaptOptions,
     design_of,
 )
 from rankhouse.adaptation.questions import Questions, pairs_of
 from rankhouse.adaptation.teacher import encoders_of, needs_texts, write_word_vectors
+from rankhouse.core import notation
 from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.nouns import Query, Ranker, TextEncoder
 from rankhouse.core.progress import Progress, clock, say
@@ -38,8 +42,8 @@ from rankhouse.io.decoding import read_own
 from rankhouse.io.trec import read_qrels, write_qrels
 from rankhouse.labels.soft_scores import members_of
 from rankhouse.models.contract import Model
-from rankhouse.models.families import FAMILIES
-from rankhouse.models.tk import TK
+from rankhouse.models.families import DESIGNS, FAMILIES
+from rankhouse.models.tk import TK, TKDesign, WindowHead
 from rankhouse.nn.machine import ProcessorTime, choose
 from rankhouse.ranking.rerank import Plan
 from rankhouse.systems.rankers import with_default
@@ -125,7 +129,8 @@ def begin_student(job: Adaptation) -> Model[Any]:
     Of several teachers the first that encodes texts encodes the words.
     """
     index, options, spec = job.index, job.options, job.options.ranker
-    if design := design_of(spec):
+    design, windowed = design_of(spec), _in_windows(spec)
+    if design or windowed:
         path = job.folder / WORDS
         encoder = None if path.exists() else next(encoders_of(job.teacher), None)
         if encoder is not None:
@@ -133,12 +138,22 @@ def begin_student(job: Adaptation) -> Model[Any]:
             counted = Vocabulary.count((split(d.full_text) for d in index.documents.stream()), 2)
             write_word_vectors(encoder, counted.words, path, options.width)
         vectors = f", vectors={str(path)!r}" if path.exists() else f", width={options.width}"
-        spec = design.format(vectors=vectors)
+        spec = design.format(vectors=vectors) if design else f"{spec.rstrip()[:-1]}{vectors})"
     model = begin(with_default(spec), texts_of(index), options.seed)
-    if isinstance(model, TK) and design:
+    if isinstance(model, TK) and (design or windowed):
         with torch.no_grad():
             model.mix.fill_(_MIX)
+    if isinstance(model, TK) and isinstance(model.head, WindowHead) and not Path(spec).is_dir():
+        model.head.begin_upwards()
     return model
+
+
+def _in_windows(spec: str) -> bool:
+    """Return whether a student is a new TK in windows that says nothing of its word vectors."""
+    if spec.partition("(")[0].strip() != "tk" or Path(spec).is_dir():
+        return False
+    made = cast(TKDesign, notation.make(spec, DESIGNS, "ranker"))
+    return bool(made.windows) and not made.vectors and not made.start and made.width == TKDesign.width
 
 
 def examples_of(found: Questions, index: Index) -> Examples:
@@ -149,11 +164,17 @@ def examples_of(found: Questions, index: Index) -> Examples:
     return replace(examples, teacher=found.teacher)
 
 
-def settings_of(family: str, teacher: Ranker, options: AdaptOptions) -> Settings:
-    """Return the settings: the family's own, the recipe, what differs."""
+def settings_of(
+    family: str, teacher: Ranker, options: AdaptOptions, model: Model[Any] | None = None
+) -> Settings:
+    """Return the settings: the family's own, the recipe, what differs; some are of the student's sizes."""
     changes = dict(FAMILIES[family].adaptation or MARGINS)
+    if isinstance(model, TK) and model.design.windows:
+        changes["rates"] = {**changes["rates"], **WINDOW_RATES}
     if not needs_texts(teacher):
         changes |= FAMILIES[family].crossed or (CROSSED if design_of(family) else {})
+        if design_of(family) and model is not None and model.policy["passage_length"] >= LONG_FROM:
+            changes |= LONG
     elif design_of(family):
         changes |= LISTS
     changes |= {"seed": options.seed, "overlap": "allow", "validate_every": "steps", **options.settings}

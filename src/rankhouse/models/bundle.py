@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
 
 MANIFEST, WEIGHTS = "manifest.json", "weights.safetensors"
+RANKER = "ranker"
+"""The best model of a training or an adaptation, within its folder."""
 FORMAT = 2
 """Version of the format that is read; a bundle without calibration is still written in format 1."""
 
@@ -250,6 +252,12 @@ def _calibration(folder: Path) -> str | None:
         return scale and check_scale(scale)
     except WrongUse as error:
         raise BadModel(f'"{folder}": the calibration in {MANIFEST} cannot be read: {error}') from error
+
+
+def best_of(folder: Path | str) -> Path:
+    """Return the bundle within the folder of a training or an adaptation; any other folder as it is."""
+    trained = Path(folder) / RANKER
+    return trained if (trained / MANIFEST).exists() else Path(folder)
 
 
 def load(folder: Path | str) -> Model[Any]:

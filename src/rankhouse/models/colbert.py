@@ -184,7 +184,6 @@ class LateInteraction(DualEncoder):
         total = query_sums(best)
         return total / max(best.shape[1], 1) if self.policy["similarity"] == "meanmaxsim" else total
 
-    precomputes = True
     id_format = ""
 
     @torch.inference_mode()

@@ -194,11 +194,6 @@ class PrecomputingModel(Model[Any], Protocol):
         """Number format of the ids that are stored; "": vectors are stored, in any of ``Storage``."""
         ...
 
-    @property
-    def precomputes(self) -> bool:
-        """Whether scores of these settings are sums over words stored apart."""
-        ...
-
     def store_passages(self, texts: Sequence[str], storage: Storage = "float16") -> PassageRows:
         """Put n passages into context, always in fp32, and round them for the store."""
         ...

@@ -99,11 +99,6 @@ class KernelModel(WordModel):
     kernels: Kernels
 
     @property
-    def precomputes(self) -> bool:
-        """Whether stored passages can be scored."""
-        return True
-
-    @property
     def id_format(self) -> str:
         """Number format of words' numbers, where these are stored."""
         return ""
@@ -149,11 +144,14 @@ class KernelModel(WordModel):
             vectors[whole.take(chosen).values] = self.stored_vectors(part)[mask].cpu()
         return PassageRows(*stored(vectors, storage), m * starts, lost)
 
+    def asked_vectors(self, query: str) -> Tensor:
+        """Make the vectors of a query's text: (m, q, d)."""
+        return self.query_vectors(self.reader.rows([query], self.design.query_length).to(_device(self)))
+
     @torch.inference_mode()
     def score_stored(self, query: str, rows: PassageRows) -> FloatArray:
         """Score stored passages for a query: (n,) float32; only the query's vectors are made."""
-        row = self.reader.rows([query], self.design.query_length)
-        asked = self.query_vectors(row.to(_device(self))).cpu()
+        asked = self.asked_vectors(query).cpu()
         (m, q, _), k = asked.shape, len(self.kernels)
         lengths, offsets = rows.lengths, rows.offsets
         if m > 1:
@@ -226,12 +224,10 @@ def _pair_reader(ranker: NeuralRanker) -> PairReader:
 
 
 def _word_matcher(ranker: NeuralRanker) -> PrecomputingModel:
-    """Return the model of a ranker whose scores are sums over single words."""
+    """Return the model of a ranker that encodes the words of passages apart from any query."""
     model = ranker.model
     if not isinstance(model, PrecomputingModel):
         raise WrongUse(f"{model.family}: keeps no vectors of words; TK, KNRM, Conv-KNRM and colbert do")
-    if not model.precomputes:
-        raise WrongUse("tk(windows=...): keeps no word vectors, as it counts in windows; TK without does")
     return model
 
 

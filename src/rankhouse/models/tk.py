@@ -9,28 +9,43 @@ Shapes: n pairs, q query tokens, p passage tokens, d width, k kernels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Final, cast
 
 import torch
 from torch import Tensor, nn
 
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.core.nouns import FloatArray, Pair, PassageRows
+from rankhouse.models.bundle import best_of, load
 from rankhouse.models.precomputing import KernelModel
-from rankhouse.models.word_models import Evidence, WordDesign, WordReader, embedding, on_distinct
+from rankhouse.models.word_models import (
+    Evidence,
+    WordDesign,
+    WordReader,
+    array,
+    blank_table,
+    embedding,
+    on_distinct,
+    seeded,
+)
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.kernel_pooling import Kernels, log_counts, soft_counts, windowed_logs
 from rankhouse.nn.layers.linear import query_sums, through
-from rankhouse.nn.layers.match import cosines, unit
+from rankhouse.nn.layers.match import cosines, dots, unit
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
 from rankhouse.nn.layers.tk_encoder import Order, TKEncoder
 
 _FIRST_SPREAD = 0.014
 _SCALE_START = 0.01
+_SIMILAR = 0.25
+"""Centre from which on a kernel counts similar words, for a head that begins upwards."""
+_OTHERS = 0.1
+"""What is left there of the weights of other kernels."""
 
 
 class KernelHead(nn.Module):
@@ -95,6 +110,15 @@ class WindowHead(nn.Module):
         for layer, most in zip(self.window_weights, self.most, strict=True):
             nn.init.constant_(cast(nn.Linear, layer).weight, 1 / most)
 
+    @torch.no_grad()
+    def begin_upwards(self) -> None:
+        """Turn drawn weights so that a window of similar words scores higher, in every size."""
+        self.merge.weight.abs_()
+        similar = torch.tensor(self.kernels.centres) > _SIMILAR
+        for layer in self.kernel_weights:
+            weight = cast(nn.Linear, layer).weight
+            weight.copy_(torch.where(similar, weight.abs(), _OTHERS * weight))
+
     def windows(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> list[Tensor]:
         """Score the windows of each size: (n, w) each."""
         found = windowed_logs(match.tanh(), query_mask, passage_mask, kernels=self.kernels, sizes=self.sizes)
@@ -125,6 +149,8 @@ class WindowHead(nn.Module):
 
 
 _GRID = 4  # tokens; attention's bits depend on how wide a rectangle is
+_TAKEN: Final = ("words", "order", "layers", "heads", "attention_width", "feed_forward")
+"""Settings that a TK has from the one whose weights it begins with."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +164,7 @@ class TKDesign(WordDesign):
         attention_width: Columns that all heads of a layer share; 0: the word vectors' width.
         feed_forward: Hidden size of the feed-forward parts.
         windows: Sizes of pooling windows (TUW19-d3 with passage_length=800); none: the paper's TK.
+        start: Folder of a trained TK whose words, word vectors and layers it begins with; the head is drawn.
     """
 
     order: Order = "ff-first"
@@ -146,6 +173,7 @@ class TKDesign(WordDesign):
     attention_width: int = 32
     feed_forward: int = 100
     windows: tuple[int, ...] = ()
+    start: str = ""
 
     def __post_init__(self) -> None:
         """Take lists as tuples; refuse sizes below 1."""
@@ -164,6 +192,31 @@ class TKDesign(WordDesign):
                 f"heads={self.heads}, attention_width={self.attention_width}: the heads must share the width "
                 "evenly; choose a number of heads that divides the attention width"
             )
+        if self.start and self.vectors:
+            raise WrongUse(f'start="{self.start}" has word vectors of its own; leave vectors out')
+
+    def fresh(self, texts: Iterable[str], seed: int = 0) -> TK:
+        """Start a model to be trained; with ``start`` it knows the words of that one, whatever the texts."""
+        if not self.start:
+            return cast(TK, super().fresh(texts, seed))
+        other = load(best_of(self.start))
+        if not isinstance(other, TK):
+            raise WrongUse(
+                f'start="{self.start}" is a ranker of the family {other.family}; give that of a TK'
+            )
+        usual = {one.name: one.default for one in fields(self)}
+        for name in _TAKEN:
+            given, there = getattr(self, name), getattr(other.design, name)
+            if given not in (usual[name], there):
+                raise WrongUse(f'{name}={given}: the TK in "{self.start}" has {there}; leave it out')
+        taken = {name: getattr(other.design, name) for name in _TAKEN}
+        design = replace(self, start="", width=other.policy["width"], **taken)
+        reader = WordReader(design, other.reader.vocabulary)
+        with seeded(seed):
+            model = TK(design, reader, blank_table(reader, design.width))
+        weights = {name: one for name, one in other.state_dict().items() if not name.startswith("head.")}
+        model.load_state_dict(model.state_dict() | weights)
+        return model
 
 
 class TK(KernelModel):
@@ -275,11 +328,6 @@ class TK(KernelModel):
         )
 
     @property
-    def precomputes(self) -> bool:
-        """Whether stored passages can be scored: not in windows, whose counts are no sums over a passage."""
-        return not self.design.windows
-
-    @property
     def stored_shape(self) -> tuple[int, int]:
         """One vector a word."""
         return 1, self.policy["width"]
@@ -295,15 +343,25 @@ class TK(KernelModel):
             return super().query_vectors(row)
         return unit(torch.lerp(self.encoder.alone(words), words, self.mix)).unsqueeze(0)
 
-    def count_weights(self) -> tuple[Tensor, Tensor]:
-        """Return the weights of eq. 7-10 as one product: (1, 1, k) each.
+    @torch.inference_mode()
+    def score_stored(self, query: str, rows: PassageRows) -> FloatArray:
+        """Score stored passages for a query, (n,) float32: in windows from the match matrix on."""
+        if not isinstance(self.head, WindowHead):
+            return super().score_stored(query, rows)
+        asked, lengths = self.asked_vectors(query)[0], torch.from_numpy(rows.lengths)
+        vectors = torch.from_numpy(rows.values).float()
+        if len(rows.scales):
+            vectors *= torch.from_numpy(rows.scales)[:, None]
+        n, ends = len(lengths), Ragged(lengths, lengths).mask(at_least=1)
+        passages = vectors.new_zeros(*ends.shape, vectors.shape[1])
+        passages[ends] = vectors
+        match = dots(asked.expand(n, -1, -1).contiguous(), passages.to(asked.device))
+        every = torch.ones(match.shape[:2], dtype=torch.bool, device=asked.device)
+        return array(self.head(match, every, ends.to(asked.device)))
 
-        Raises:
-            WrongUse: The model pools in windows, whose counts are not sums over whole passages.
-        """
-        head = self.head
-        if not isinstance(head, KernelHead):  # `precomputes` says so
-            raise WrongUse("stored vectors serve TK without windows; rerank with the model itself instead")
+    def count_weights(self) -> tuple[Tensor, Tensor]:
+        """Return the weights of eq. 7-10 as one product: (1, 1, k) each."""
+        head = cast(KernelHead, self.head)
         layers = torch.cat([head.log_weight.weight, head.length_weight.weight])
         log_weights, weights = (layers * head.merge.weight.T * head.scale).unbind()
         return log_weights.view(1, 1, -1), weights.view(1, 1, -1)

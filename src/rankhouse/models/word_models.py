@@ -31,7 +31,7 @@ from rankhouse.text.words import splitter
 
 VOCABULARY_FILE = "vocabulary.json"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-_START_ONLY = ("vectors", "min_count")
+_START_ONLY = ("vectors", "min_count", "start")
 _LARGEST = 1_000_000  # of any size that a design names
 _CROSSED = 4  # pairs a distinct text, from which on it pays to look for equal ones
 

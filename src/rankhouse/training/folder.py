@@ -83,7 +83,7 @@ class TrainingState(msgspec.Struct):
         return sum(1 for step, _ in self.validations if step > self.best_step)
 
 
-CHECKPOINT, RANKER = "checkpoint.safetensors", "ranker"
+CHECKPOINT, RANKER = "checkpoint.safetensors", bundle.RANKER
 LOG, SETTINGS, OUTCOME = "log.jsonl", "settings.json", "outcome.json"
 UNTAUGHT, ENCODER = "untaught.run", "encoder.run"
 """Names in a training's folder."""

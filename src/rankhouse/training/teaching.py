@@ -145,8 +145,7 @@ def begin(ranker: str, texts: Iterable[str], seed: int = 0) -> Model[Any]:
     Raises WrongUse: an unknown family or argument; BadModel: the checkpoint cannot be used.
     """
     if Path(ranker).is_dir():
-        trained = Path(ranker) / folder.RANKER  # the folder of a training holds its best model there
-        return bundle.load(trained if (trained / bundle.MANIFEST).exists() else ranker)
+        return bundle.load(bundle.best_of(ranker))
     name = ranker.partition("(")[0].strip()
     notation.choose(name, FAMILIES, "family of rankers")
     if name not in DESIGNS:

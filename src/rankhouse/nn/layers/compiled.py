@@ -106,7 +106,8 @@ def window_logs(
 ) -> tuple[Tensor, ...]:
     """Sum logarithms of kernel sums in windows over the query, with gradients: (n, w, k) for each size.
 
-    Kernels are computed for true words only, once for all sizes: in windows of their common divisor.
+    Kernels are computed for true words only, once for all sizes: in windows of their common divisor. A pair's
+    numbers have the same bits beside any others, and with any padding.
 
     Args:
         match: (n, q, p) similarities.
@@ -116,7 +117,9 @@ def window_logs(
         kernels: Centres and widths.
         least: The least kernel sum whose logarithm is taken.
     """
-    windows = _WindowSizes(sizes, kernels, least)
+    shared = math.gcd(*sizes)
+    whole = max(1, -(-match.shape[2] // shared)) * shared  # a larger window has nothing more in it
+    windows = _WindowSizes(tuple(min(size, whole) for size in sizes), shared, kernels, least)
     return cast("tuple[Tensor, ...]", _WindowStep.apply(match, query_mask, lengths, windows))  # type: ignore[no-untyped-call]  # torch's
 
 
@@ -124,6 +127,7 @@ class _WindowSizes(NamedTuple):
     """Windows of several sizes that do not overlap, put together from those of the sizes' common divisor."""
 
     sizes: tuple[int, ...]
+    shared: int  # their common divisor
     kernels: KernelPair
     least: float
 
@@ -135,7 +139,7 @@ class _WindowSizes(NamedTuple):
         These are pairs and places in queries, (r,) each; similarities (r c, 1, s) with how many of the places
         count, (r c,); and (r, c, k).
         """
-        p, size = match.shape[2], math.gcd(*self.sizes)
+        p, size = match.shape[2], self.shared
         spare = max(self.sizes) // size - 1  # behind a passage, which fill up the last window
         starts = torch.arange(-(-p // size) + spare) * size
         for some in torch.split(query_mask.nonzero(), max(1, _AT_ONCE // (len(starts) * size))):
@@ -147,8 +151,16 @@ class _WindowSizes(NamedTuple):
 
     def groups(self, sums: Tensor, size: int, places: int) -> Tensor:
         """View the smallest windows' sums, (r, c, k), as what windows of a size consist of: (r, w, m, k)."""
-        count, windows = size // math.gcd(*self.sizes), -(-places // size)
+        count, windows = size // self.shared, -(-places // size)
         return sums[:, : windows * count].view(len(sums), windows, count, sums.shape[2])
+
+    def added(self, sums: Tensor, size: int, places: int) -> Tensor:
+        """Add up what windows of a size consist of, in order, so that zeros change no bit: (r, w, k)."""
+        first, *rest = self.groups(sums, size, places).unbind(2)
+        total = first.clone(memory_format=torch.contiguous_format)
+        for one in rest:
+            total += one
+        return total
 
 
 class _WindowStep(torch.autograd.Function):
@@ -167,7 +179,7 @@ class _WindowStep(torch.autograd.Function):
         logs = [match.new_zeros(n, -(-p // size), len(windows.kernels[0])) for size in windows.sizes]
         for at, _, sums in windows.parts(match, query_mask, lengths):
             for out, size in zip(logs, windows.sizes, strict=True):
-                own = windows.groups(sums, size, p).sum(2).clamp_(min=windows.least).log_()
+                own = windows.added(sums, size, p).clamp_(min=windows.least).log_()
                 out.index_add_(0, at[0], own)
         return tuple(logs)
 
@@ -179,7 +191,7 @@ class _WindowStep(torch.autograd.Function):
         for at, (filled, left), sums in windows.parts(match, query_mask, lengths):
             slopes = torch.zeros_like(sums)
             for gradient, size in zip(gradients, windows.sizes, strict=True):
-                own = windows.groups(sums, size, p).sum(2)
+                own = windows.added(sums, size, p)
                 slope = torch.where(own < windows.least, 0, gradient[at[0]] / own)
                 windows.groups(slopes, size, p).add_(slope.unsqueeze(2))
             each = slopes.view(len(filled), 1, slopes.shape[2])

@@ -79,12 +79,10 @@ def windowed_logs(
 
     For each size w in tokens a tensor (n, ceil(p / w), k); at least 1e-10 of each count is taken.
     """
-    shared = math.gcd(*sizes)
-    if match.requires_grad and torch.is_grad_enabled() and train.fits(match) and shared >= _SHARED:
-        whole = max(1, -(-match.shape[2] // shared)) * shared  # a larger window has nothing more in it
-        fitting, lengths = tuple(min(size, whole) for size in sizes), passage_mask.sum(1)
+    if train.fits(match) and math.gcd(*sizes) >= _SHARED:
+        lengths = passage_mask.sum(1)
         return compiled.window_logs(
-            match, query_mask, lengths, sizes=fitting, kernels=tuple(kernels), least=COUNT_FLOOR
+            match, query_mask, lengths, sizes=tuple(sizes), kernels=tuple(kernels), least=COUNT_FLOOR
         )
     true = query_mask[:, :, None, None]
     return tuple(
