@@ -1,5 +1,8 @@
 """The cross-encoder against plain transformers, one pair at a time."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -291,6 +294,41 @@ def test_a_similarity_of_states_is_learned_kept_and_begun_with(checkpoint, pairs
     assert torch.equal(word, model.network.encoder.state_dict()["embeddings.word_embeddings.weight"])
     with pytest.raises(WrongUse, match="compares the states"):
         sentence_transformers.save(NeuralRanker(model, fp32), tmp_path / "out")
+
+
+@pytest.mark.parametrize("head", ["similarity", 1])
+def test_a_sentence_encoder_begins_as_its_folder_says_that_it_reads(head, checkpoint, pairs, fp32, tmp_path):
+    plain, folder = checkpoint("sentences"), tmp_path / "inner"
+    shutil.copytree(plain, folder)
+    (folder / "0_Transformer").mkdir()
+    names = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+    for name in (*names, "sentence_bert_config.json"):
+        (folder / name).rename(folder / "0_Transformer" / name)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+    def scores(source, of=pairs):
+        return NeuralRanker(open_crossencoder(str(source), new_head=head), fp32).score(of)
+
+    np.testing.assert_array_equal(scores(folder), scores(plain))
+    CEDRDesign(str(folder)).fresh([])
+    edit_config(folder, {"default_prompt_name": "query"}, "config_sentence_transformers.json")
+    asked = [Pair(Query("q", f"storm harbour {query.text}"), passage) for query, passage in pairs]
+    np.testing.assert_array_equal(scores(folder), scores(plain, asked))
+    edit_config(folder / "0_Transformer", {"do_lower_case": True}, "sentence_bert_config.json")
+    edit_config(folder / "0_Transformer", {"do_lower_case": False}, "tokenizer_config.json")
+    tokenizer = folder / "0_Transformer" / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace('"lowercase": true', '"lowercase": false'))
+    loud = [Pair(Query("q", query.text.upper()), passage) for query, passage in pairs]
+    np.testing.assert_array_equal(scores(folder, loud), scores(folder))
+
+
+def test_word_vectors_begin_no_cross_encoder(tmp_path):
+    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"}
+    (tmp_path / "modules.json").write_text(json.dumps([module]))
+    with pytest.raises(BadModel, match="begins with a StaticEmbedding"):
+        open_crossencoder(str(tmp_path), new_head="similarity")
 
 
 def test_a_modernbert_that_was_published_without_its_head_gets_a_new_one(pairs, fp32, tmp_path):

@@ -16,6 +16,7 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.models import bundle
 from rankhouse.models.cedr import CEDR, HEADS
 from rankhouse.models.checkpoint import (
+    encoder_class,
     find,
     load_network,
     load_tokenizer,
@@ -24,7 +25,7 @@ from rankhouse.models.checkpoint import (
     read_config,
 )
 from rankhouse.models.crossencoder import CHAIN, SIMILARITY
-from rankhouse.models.sentence_transformers import own_ranker
+from rankhouse.models.sentence_transformers import own_ranker, transformer_of
 from rankhouse.models.transformer_encoders import is_like_bert, length_limit, reads_segments
 
 
@@ -89,12 +90,12 @@ class CEDRDesign:
             if (place / bundle.MANIFEST).is_file():
                 return _of_bundle(place)
         folder = find(self.path, self.allow_pickle)
-        tokenizer, asks_segments, meant = load_tokenizer(folder, self.tokenizer)
-        network = load_network(folder, "AutoModel", self.allow_pickle, ("pooler",))
+        place, reading = transformer_of(folder)
+        raw = read_config(place)
+        tokenizer, asks_segments, meant = load_tokenizer(place, self.tokenizer, reading)
+        network = load_network(place, encoder_class(raw), self.allow_pickle, ("pooler",))
         own = own_ranker(folder, self.allow_pickle)
-        return _Start(
-            network, tokenizer, read_config(folder), meant, asks_segments=asks_segments, encoder_ranker=own
-        )
+        return _Start(network, tokenizer, raw, meant, asks_segments=asks_segments, encoder_ranker=own)
 
 
 class _Start(NamedTuple):
@@ -118,7 +119,7 @@ def _of_bundle(folder: Path) -> _Start:
         )
     weights, assets = bundle.read_files(folder, manifest)
     tokenizer, config = read_assets(assets)
-    network: Any = network_of(config, "AutoModel")
+    network: Any = network_of(config, encoder_class(config))
     headed = manifest.policy["head"] in (CHAIN, SIMILARITY)
     start = f"network.{'encoder' if headed else network.base_model_prefix}."
     own = {name.removeprefix(start): tensor for name, tensor in weights.items() if name.startswith(start)}

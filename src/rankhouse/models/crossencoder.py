@@ -44,6 +44,7 @@ from rankhouse.models.sentence_transformers import (
     read_layers,
     read_settings,
     read_transformer,
+    transformer_of,
 )
 from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import (
@@ -218,17 +219,18 @@ def open_crossencoder(
         return _open_chain(folder, scale, max_length, tokenizer=tokenizer, allow_pickle=allow_pickle)
     if new_head == SIMILARITY:
         return _open_compared(folder, scale, max_length, tokenizer=tokenizer, allow_pickle=allow_pickle)
-    raw = read_config(folder)
-    kind = _head_kind(raw)
     alone = is_chain(folder) and [module.kind for module in modules_of(folder)] == ["Transformer"]
-    own = read_transformer(folder, "sequence-classification") if alone else {}
-    own_tokenizer, asks_segments, meant = load_tokenizer(folder, tokenizer, own)
+    place, own = (folder, {}) if new_head is None else transformer_of(folder)
+    own = read_transformer(folder, "sequence-classification") if alone else own
+    raw = read_config(place)
+    kind = _head_kind(raw)
+    own_tokenizer, asks_segments, meant = load_tokenizer(place, tokenizer, own)
     needless = () if new_head is None else _HEADS
     unread = _UNREAD if found.key == "classifier" else None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(new_head or 0)
         network = load_network(
-            folder, kind, allow_pickle, needless, hint=_BEGIN.format(path=path), unread=unread
+            place, kind, allow_pickle, needless, hint=_BEGIN.format(path=path), unread=unread
         )
     config: Any = network.config
     classes = 2 if kind == _NEXT_SENTENCE else int(config.num_labels)
@@ -284,15 +286,17 @@ def _open_compared(
     folder: Path, scale: Scale | None, max_length: int | None, *, tokenizer: str | None, allow_pickle: bool
 ) -> CrossEncoder:
     """Open an encoder whose states are compared."""
-    raw = read_config(folder)
-    own_tokenizer, _, meant = load_tokenizer(folder, tokenizer)
-    base: Any = load_network(folder, encoder_class(raw), allow_pickle, _HEADS)
+    place, own = transformer_of(folder)
+    raw = read_config(place)
+    own_tokenizer, _, meant = load_tokenizer(place, tokenizer, own)
+    base: Any = load_network(place, encoder_class(raw), allow_pickle, _HEADS)
     policy: dict[str, Any] = {
         "max_length": length_limit(base.config, meant, max_length),
         "scale": scale or "log-odds",
         "head": SIMILARITY,
         "classes": 1,
         "segments": False,
+        **_query_prompt(folder),
     }
     model = CrossEncoder(ComparedEncoder(base), own_tokenizer, policy, raw)
     model.encoder_ranker = own_ranker(folder, allow_pickle)

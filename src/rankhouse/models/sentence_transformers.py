@@ -150,6 +150,23 @@ def read_transformer(place: Path, task: str = "feature-extraction") -> Mapping[s
     return own
 
 
+def transformer_of(folder: Path) -> tuple[Path, Mapping[str, Any]]:
+    """Return where the transformer of a folder lies, and how :func:`load_tokenizer` is to read its texts.
+
+    The length that it is meant for holds for single texts, not for pairs, and is left out.
+
+    Raises:
+        BadModel: Word vectors, or another module, in place of a transformer.
+    """
+    if not is_chain(folder):
+        return folder, {}
+    first = modules_of(folder)[0]
+    if not (first.place / "config.json").is_file() or first.kind == "StaticEmbedding":
+        raise BadModel(f'"{folder}" begins with a {first.kind}, no Transformer that could read pairs')
+    own: Mapping[str, Any] = next(map(read_json, sorted(first.place.glob("sentence_*_config.json"))), {})
+    return first.place, {"do_lower_case": own.get("do_lower_case")}
+
+
 def own_ranker(folder: Path, allow_pickle: bool = False) -> str:
     """Return the notation of the bi-encoder that a folder holds; "" for any other folder."""
     is_biencoder = kind_of(folder).key == "sentences"
