@@ -667,7 +667,7 @@ def test_a_tk_in_windows_begins_with_the_teachers_words_unless_it_says_otherwise
         (tmp_path / folder).mkdir()
         return begin_student(Adaptation(index, Meaning(), tmp_path / folder, options, lambda _: ignore))
 
-    taught, bare = begun(f"tk({sizes})", "a"), begun("tk", "b")
+    taught, bare = begun(f"tk({sizes}, )", "a"), begun("tk", "b")
     assert taught.policy["windows"] == [8, 16]
     assert taught.policy["width"] == bare.policy["width"] == 8
     assert taught.mix == bare.mix == np.float32(0.9)

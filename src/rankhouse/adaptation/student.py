@@ -138,7 +138,7 @@ def begin_student(job: Adaptation) -> Model[Any]:
             counted = Vocabulary.count((split(d.full_text) for d in index.documents.stream()), 2)
             write_word_vectors(encoder, counted.words, path, options.width)
         vectors = f", vectors={str(path)!r}" if path.exists() else f", width={options.width}"
-        spec = design.format(vectors=vectors) if design else f"{spec.rstrip()[:-1]}{vectors})"
+        spec = design.format(vectors=vectors) if design else f"{spec.rstrip()[:-1].rstrip(' ,')}{vectors})"
     model = begin(with_default(spec), texts_of(index), options.seed)
     if isinstance(model, TK) and (design or windowed):
         with torch.no_grad():
