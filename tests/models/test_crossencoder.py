@@ -324,6 +324,11 @@ def test_a_sentence_encoder_begins_as_its_folder_says_that_it_reads(head, checkp
     np.testing.assert_array_equal(scores(folder, loud), scores(folder))
 
 
+def test_a_misspelt_start_is_refused(checkpoint):
+    with pytest.raises(WrongUse, match='new_head="simil" is not known'):
+        open_crossencoder(checkpoint("sentences"), new_head="simil")
+
+
 def test_word_vectors_begin_no_cross_encoder(tmp_path):
     module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"}
     (tmp_path / "modules.json").write_text(json.dumps([module]))

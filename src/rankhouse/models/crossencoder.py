@@ -213,12 +213,14 @@ def open_crossencoder(
     """
     if scale is not None and scale not in SCALES:
         raise WrongUse(f'scale="{scale}" is not known; choose from: {", ".join(SCALES)}')
+    if isinstance(new_head, str) and new_head != SIMILARITY:
+        raise WrongUse(f'new_head="{new_head}" is not known; give a seed, or "{SIMILARITY}"')
     folder = find(path, allow_pickle)
     found = require(folder, "crossencoder", _BEGINNINGS if new_head is None else (*_BEGINNINGS, *_ENCODERS))
-    if found.key == "chain":
-        return _open_chain(folder, scale, max_length, tokenizer=tokenizer, allow_pickle=allow_pickle)
     if new_head == SIMILARITY:
         return _open_compared(folder, scale, max_length, tokenizer=tokenizer, allow_pickle=allow_pickle)
+    if found.key == "chain":
+        return _open_chain(folder, scale, max_length, tokenizer=tokenizer, allow_pickle=allow_pickle)
     alone = is_chain(folder) and [module.kind for module in modules_of(folder)] == ["Transformer"]
     place, own = (folder, {}) if new_head is None else transformer_of(folder)
     own = read_transformer(folder, "sequence-classification") if alone else own
