@@ -26,7 +26,7 @@ from rankhouse.systems.teachers import Join, TeacherLike, open_teacher
 CROSSED: Final[dict[str, Any]] = {"crossed": True, "batch": 2, "count": 25}
 """Batches of a designed student whose teacher has vectors: some 50 questions, 50 documents."""
 LONG: Final[dict[str, Any]] = {"batch": 1, "count": 15}
-"""What differs where it reads long documents: some 16 of each. More pairs cost more than they teach."""
+"""What differs where it reads long documents: some 16 of each, since every pair of them costs."""
 WINDOW_RATES: Final = {"head.scales": 1e-4}
 """Of a TK in windows, whose scores are exponentials: at the rate of its other weights they run away."""
 LONG_FROM: Final = 400

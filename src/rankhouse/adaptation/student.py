@@ -130,7 +130,7 @@ def begin_student(job: Adaptation) -> Model[Any]:
     """
     index, options, spec = job.index, job.options, job.options.ranker
     design, windowed = design_of(spec), _in_windows(spec)
-    if design or windowed:
+    if design or windowed is not None:
         path = job.folder / WORDS
         encoder = None if path.exists() else next(encoders_of(job.teacher), None)
         if encoder is not None:
@@ -138,9 +138,13 @@ def begin_student(job: Adaptation) -> Model[Any]:
             counted = Vocabulary.count((split(d.full_text) for d in index.documents.stream()), 2)
             write_word_vectors(encoder, counted.words, path, options.width)
         vectors = f", vectors={str(path)!r}" if path.exists() else f", width={options.width}"
-        spec = design.format(vectors=vectors) if design else f"{spec.rstrip()[:-1].rstrip(' ,')}{vectors})"
-    model = begin(with_default(spec), texts_of(index), options.seed)
-    if isinstance(model, TK) and (design or windowed):
+        spec = design.format(vectors=vectors) if design else spec
+    if windowed is None:
+        model = begin(with_default(spec), texts_of(index), options.seed)
+    else:
+        words = {"vectors": str(path)} if path.exists() else {"width": options.width}
+        model = replace(windowed, **words).fresh(texts_of(index), options.seed)
+    if isinstance(model, TK) and (design or windowed is not None):
         with torch.no_grad():
             model.mix.fill_(_MIX)
     if isinstance(model, TK) and isinstance(model.head, WindowHead) and not Path(spec).is_dir():
@@ -148,12 +152,13 @@ def begin_student(job: Adaptation) -> Model[Any]:
     return model
 
 
-def _in_windows(spec: str) -> bool:
-    """Return whether a student is a new TK in windows that says nothing of its word vectors."""
+def _in_windows(spec: str) -> TKDesign | None:
+    """Return the design of a new TK in windows that says nothing of its word vectors; None for any other."""
     if spec.partition("(")[0].strip() != "tk" or Path(spec).is_dir():
-        return False
+        return None
     made = cast(TKDesign, notation.make(spec, DESIGNS, "ranker"))
-    return bool(made.windows) and not made.vectors and not made.start and made.width == TKDesign.width
+    is_bare = made.windows and not made.vectors and not made.start and made.width == TKDesign.width
+    return made if is_bare else None
 
 
 def examples_of(found: Questions, index: Index) -> Examples:

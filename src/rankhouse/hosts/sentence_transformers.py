@@ -30,6 +30,7 @@ from rankhouse.hosts.beir import CrossEncoder
 from rankhouse.hosts.model_card import ModelCard
 from rankhouse.io.files import PathLike, as_path
 from rankhouse.io.outputs import replacing_folder
+from rankhouse.models.crossencoder import CHAIN, SIMILARITY
 
 with needs("sentence-transformers", "rankhouse.hosts.sentence_transformers"):
     from safetensors.torch import save_file
@@ -109,9 +110,9 @@ def _cross_encoder(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a CrossEncod
     policy, network = model.policy, model.network
     scale = "logit" if policy["scale"] == "log-odds" else policy["scale"]
     activation = _ACTIVATIONS.get(scale, _IDENTITY)
-    if policy["head"] == "modules":
+    if policy["head"] == CHAIN:
         return _scored_chain(model, activation)
-    if policy["head"] == "similarity":
+    if policy["head"] == SIMILARITY:
         raise WrongUse(
             'a cross-encoder that began with new_head="similarity" compares the states of query and passage, '
             "which no module of sentence-transformers does: it ranks here only"

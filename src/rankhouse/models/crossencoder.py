@@ -311,8 +311,8 @@ def _query_prompt(folder: Path) -> dict[str, str]:
 
 
 _SIDES = (0, 0, 0, 1, 1)
-"""Sides of a row's five parts, told in place of segments: what stands around the query is its."""
-_SPREAD, _MIDDLE = 20.0, 0.65  # at first: cosines of candidates differ by a tenth or two, about the second
+"""The side of each of a row's five parts, 0 for the query's and 1 for the passage's, in place of segments."""
+_SPREAD, _MIDDLE = 20.0, 0.65  # a cosine of .65 scores 0 at first; candidates' differ by a tenth or two
 
 
 class SimilarityHead(nn.Module):
@@ -342,11 +342,10 @@ class ComparedEncoder(HeadedEncoder):
         self.classifier = SimilarityHead(self.config.hidden_size)
 
     def forward(self, attention_mask: Tensor, token_type_ids: Tensor, **given: Tensor) -> SimpleNamespace:
-        """Score rows, whose sides are told as token_type_ids: ``logits`` (rows, 1)."""
-        states = self.encoder(attention_mask=attention_mask, **given).last_hidden_state
-        mask = attention_mask.bool()
-        logits = self.classifier(states[mask].float(), token_type_ids[mask], mask.sum(1))
-        return SimpleNamespace(logits=logits)
+        """Score rows, with each token's side in place of its segment: ``logits`` (rows, 1)."""
+        states, lengths = self.states(attention_mask, given)
+        sides = token_type_ids[attention_mask.bool()]
+        return SimpleNamespace(logits=self.classifier(states.float(), sides, lengths))
 
 
 def _head_kind(raw: Mapping[str, Any]) -> str:

@@ -127,7 +127,7 @@ def read_transformer(place: Path, task: str = "feature-extraction") -> Mapping[s
     Raises:
         BadModel: Its tokenizer is called, or its network asked, otherwise than here for this task.
     """
-    own: Mapping[str, Any] = next(map(read_json, sorted(place.glob("sentence_*_config.json"))), {})
+    own = _own_settings(place)
     kinds = own.get("modality_config") or {}
     asked = kinds.get("text") or {}
     given = own.get("processing_kwargs") or {}
@@ -150,6 +150,11 @@ def read_transformer(place: Path, task: str = "feature-extraction") -> Mapping[s
     return own
 
 
+def _own_settings(place: Path) -> Mapping[str, Any]:
+    """Return the settings of a Transformer module as its folder holds them."""
+    return next(map(read_json, sorted(place.glob("sentence_*_config.json"))), {})
+
+
 def transformer_of(folder: Path) -> tuple[Path, Mapping[str, Any]]:
     """Return where the transformer of a folder lies, and how :func:`load_tokenizer` is to read its texts.
 
@@ -163,8 +168,7 @@ def transformer_of(folder: Path) -> tuple[Path, Mapping[str, Any]]:
     first = modules_of(folder)[0]
     if not (first.place / "config.json").is_file() or first.kind == "StaticEmbedding":
         raise BadModel(f'"{folder}" begins with a {first.kind}, no Transformer that could read pairs')
-    own: Mapping[str, Any] = next(map(read_json, sorted(first.place.glob("sentence_*_config.json"))), {})
-    return first.place, {"do_lower_case": own.get("do_lower_case")}
+    return first.place, {"do_lower_case": _own_settings(first.place).get("do_lower_case")}
 
 
 def own_ranker(folder: Path, allow_pickle: bool = False) -> str:
@@ -377,6 +381,11 @@ class HeadedEncoder(nn.Module):
         embeddings: nn.Module = own.get_input_embeddings()
         return embeddings
 
+    def states(self, mask: Tensor, given: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the states of true tokens, rows end to end, (t, w), and how many each row has, (rows,)."""
+        states: Tensor = self.encoder(attention_mask=mask, **given).last_hidden_state
+        return states[mask.bool()], mask.sum(1)
+
 
 class ScoredEncoder(HeadedEncoder):
     """Pooling, and layers behind it that end in a pair's numbers."""
@@ -387,6 +396,5 @@ class ScoredEncoder(HeadedEncoder):
 
     def forward(self, attention_mask: Tensor, **given: Tensor) -> SimpleNamespace:
         """Score rows: ``logits`` (rows, c)."""
-        states = self.encoder(attention_mask=attention_mask, **given).last_hidden_state
-        mask = attention_mask.bool()
-        return SimpleNamespace(logits=self.layers(pool(states[mask], mask.sum(1), self.pooling)))
+        states, lengths = self.states(attention_mask, given)
+        return SimpleNamespace(logits=self.layers(pool(states, lengths, self.pooling)))

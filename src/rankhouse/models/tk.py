@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Final, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -148,6 +149,7 @@ class WindowHead(nn.Module):
         return {f"windows of {size}": share for size, share in zip(self.sizes, shares, strict=True)}
 
 
+_TOGETHER = 64  # stored passages that are laid out as a rectangle, to be counted in windows
 _GRID = 4  # tokens; attention's bits depend on how wide a rectangle is
 _TAKEN: Final = ("words", "order", "layers", "heads", "attention_width", "feed_forward")
 """Settings that a TK has from the one whose weights it begins with."""
@@ -348,16 +350,26 @@ class TK(KernelModel):
         """Score stored passages for a query, (n,) float32: in windows from the match matrix on."""
         if not isinstance(self.head, WindowHead):
             return super().score_stored(query, rows)
-        asked, lengths = self.asked_vectors(query)[0], torch.from_numpy(rows.lengths)
-        vectors = torch.from_numpy(rows.values).float()
-        if len(rows.scales):
-            vectors *= torch.from_numpy(rows.scales)[:, None]
-        n, ends = len(lengths), Ragged(lengths, lengths).mask(at_least=1)
-        passages = vectors.new_zeros(*ends.shape, vectors.shape[1])
-        passages[ends] = vectors
-        match = dots(asked.expand(n, -1, -1).contiguous(), passages.to(asked.device))
-        every = torch.ones(match.shape[:2], dtype=torch.bool, device=asked.device)
-        return array(self.head(match, every, ends.to(asked.device)))
+        asked, found = self.asked_vectors(query)[0], [np.empty(0, np.float32)]
+        for start in range(0, len(rows.lengths), _TOGETHER):
+            lengths = torch.from_numpy(rows.lengths[start : start + _TOGETHER])
+            span = slice(rows.offsets[start], rows.offsets[start + len(lengths)])
+            vectors = torch.from_numpy(rows.values[span]).float()
+            if len(rows.scales):
+                vectors *= torch.from_numpy(rows.scales[span])[:, None]
+            found.append(array(self._in_windows(asked, Ragged(vectors, lengths))))
+        return np.concatenate(found)
+
+    def _in_windows(self, asked: Tensor, words: Ragged) -> Tensor:
+        """Score n passages by their words' vectors (t, d) for a query's (q, d): (n,)."""
+        true = words.mask(at_least=1)
+        passages = asked.new_zeros(*true.shape, asked.shape[1])
+        passages[true] = words.values.to(asked.device)
+        match = dots(asked.expand(len(words), -1, -1).contiguous(), passages)
+        scores: Tensor = self.head(
+            match, match.new_ones(match.shape[:2], dtype=torch.bool), true.to(asked.device)
+        )
+        return scores
 
     def count_weights(self) -> tuple[Tensor, Tensor]:
         """Return the weights of eq. 7-10 as one product: (1, 1, k) each."""
