@@ -132,16 +132,16 @@ BUDGETS = {
     "serve": (12_602, 9_110),
     "recipes": (2_621, 2_597),
     "demo": (437, 437),
-    "jobs adaptation": (3_709, 2_500),
+    "jobs adaptation": (3_721, 2_500),
     "systems": (2_835, 1_900),
     "training explanation stores": (12_423, 11_700),
-    "index models ranking labels evaluation": (25_724, 19_100),
+    "index models ranking labels evaluation": (25_727, 19_100),
     "text nn page": (7_831, 6_390),
     "io": (6_801, 3_300),
     "core": (2_810, 1_850),
     "hosts": (2_076, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 87_806, 66_000
+MOST_ALL, PLANNED_ALL = 87_821, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

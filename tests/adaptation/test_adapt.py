@@ -685,6 +685,21 @@ def test_a_tk_in_windows_begins_with_the_teachers_words_unless_it_says_otherwise
     assert not (tmp_path / "c" / "words.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("tk(windows=(0,))", "1 token or more"),
+        ("tk(widnows=(20,))", "widnows"),
+        ("tk(start='nowhere')", "is no folder"),
+        ("crossencoder('nowhere')", "nowhere"),
+    ],
+)
+def test_a_student_that_cannot_be_begun_is_refused_before_anything_is_written(index, tmp_path, spec, said):
+    with pytest.raises(rh.RankhouseError, match=said):
+        adapt(index, tmp_path / "a", Meaning(), ranker=spec)
+    assert not (tmp_path / "a").exists()
+
+
 HYBRID = "0.5 * bm25 + 0.5 * ql(mu=50)"
 
 

@@ -33,6 +33,7 @@ from rankhouse.adaptation.student import (
     settings_of,
     teach,
     timetable,
+    try_student,
 )
 from rankhouse.core.arguments import changed
 from rankhouse.core.errors import BadData, MissingExtra, WrongUse, name_few
@@ -244,6 +245,7 @@ def adapt_with(job: Adaptation) -> AdaptResult:
         check_own_folder(job.folder, (PLAN,))
         if not (job.folder / PLAN).exists():
             try_systems(job)
+            try_student(options.ranker)
         judged = _judged_questions(job)
         job.folder.mkdir(parents=True, exist_ok=True)
         plan = _check_plan(job)

@@ -152,6 +152,16 @@ def begin_student(job: Adaptation) -> Model[Any]:
     return model
 
 
+def try_student(spec: str) -> None:
+    """Refuse a student that cannot be begun, before anything is prepared for it."""
+    if design_of(spec):
+        return
+    if Path(spec).is_dir() or spec.partition("(")[0].strip() not in DESIGNS:
+        begin(with_default(spec), ())
+    else:
+        notation.make(spec, DESIGNS, "ranker")
+
+
 def _in_windows(spec: str) -> TKDesign | None:
     """Return the design of a new TK in windows that says nothing of its word vectors; None for any other."""
     if spec.partition("(")[0].strip() != "tk" or Path(spec).is_dir():

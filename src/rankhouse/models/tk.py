@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Final, cast
 
 import numpy as np
@@ -196,6 +197,8 @@ class TKDesign(WordDesign):
             )
         if self.start and self.vectors:
             raise WrongUse(f'start="{self.start}" has word vectors of its own; leave vectors out')
+        if self.start and not Path(self.start).is_dir():
+            raise WrongUse(f'start="{self.start}" is no folder; give that of a trained TK')
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> TK:
         """Start a model to be trained; with ``start`` it knows the words of that one, whatever the texts."""
