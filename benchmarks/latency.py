@@ -11,8 +11,9 @@ A peer is left out, with the reason, where its scores are not rankhouse's in fp3
 thousandth of their standard deviation, in int8 with a correlation of .9, in bf16 of .99. Exported graphs are
 kept in WORK.
 --processor-time counts seconds of this process and not of the clock: for busy machines, one thread.
---set avx2 or avx512 (without AMX) leaves out newer instructions: in rankhouse, oneDNN, OpenVINO, CTranslate2
-and MKL. onnxruntime has no such setting, and uses all that the processor has.
+--set leaves out newer instructions in rankhouse, oneDNN, OpenVINO, CTranslate2 and MKL: avx2 (Haswell),
+avx2_vnni (laptops since Alder Lake), avx512_vnni (servers since Cascade Lake), avx512 (with BF16, without AMX).
+onnxruntime has no such setting, and uses all that the processor has.
 """
 
 from __future__ import annotations
@@ -32,6 +33,19 @@ SETS = {
         "CT2_FORCE_CPU_ISA": "AVX2",
         "MKL_ENABLE_INSTRUCTIONS": "AVX2",
         "ATEN_CPU_CAPABILITY": "avx2",
+    },
+    "avx2_vnni": {
+        "RANKHOUSE_CPU": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2_VNNI",
+        "CT2_FORCE_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2_E1",
+        "ATEN_CPU_CAPABILITY": "avx2",
+    },
+    "avx512_vnni": {
+        "RANKHOUSE_CPU": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI",
+        "CT2_FORCE_CPU_ISA": "AVX512",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX512_E1",
     },
     "avx512": {
         "RANKHOUSE_CPU": "avx512",

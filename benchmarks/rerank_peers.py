@@ -226,8 +226,12 @@ def flashrank_int8(s: Setting) -> Peer:
 def ct2_bert(s: Setting, precision: str = "int8") -> Peer:
     import ctranslate2
     from tokenizers import Tokenizer
-    from transformers import AutoModelForSequenceClassification
+    from transformers import AutoModelForSequenceClassification, BertConfig
 
+    if not hasattr(
+        BertConfig, "position_embedding_type"
+    ):  # what CTranslate2 reads, and transformers 5 dropped
+        BertConfig.position_embedding_type = "absolute"
     folder = s.path.parent / f"{s.path.name}-ctranslate2-{precision}"
     if not folder.exists():
         ctranslate2.converters.TransformersConverter(str(s.path)).convert(str(folder), quantization=precision)

@@ -1,4 +1,4 @@
-"""The loops of the light rankers on processors that are not here, by QEMU's emulation of them."""
+"""The loops of light rankers and of int8 on processors that are not here, by QEMU's emulation of them."""
 
 import shutil
 import subprocess
@@ -30,23 +30,36 @@ def needs(*programs):
     return pytest.mark.skipif(bool(missing), reason=f"no {', '.join(missing)}")
 
 
-def results(compiler, folder, *emulator):
-    """Compile the loops into a program of their own, run it, and read the numbers that it writes."""
+def results(loops, compiler, folder, *options):
+    """Compile the loops into a program of their own, and give the bytes that it writes, emulated or not."""
     program = folder / compiler
     headers = [f"-I{SOURCES}", f"-I{sysconfig.get_paths()['include']}", "-DPy_LIMITED_API=0x030B0000"]
     alone = ["-static", "-Wl,--unresolved-symbols=ignore-all"]  # the functions for Python are not called
-    source = Path(__file__).with_name("train_loops_check.c")
-    subprocess.run([compiler, "-O3", *headers, *alone, source, "-lm", "-o", program], check=True)
-    return np.frombuffer(subprocess.run([*emulator, program], check=True, capture_output=True).stdout, "<f4")
+    source = Path(__file__).with_name(f"{loops}_loops_check.c")
+    how = ["-O3", *headers, *alone, *options]
+    subprocess.run([compiler, *how, source, "-lm", "-o", program], check=True)
+    return lambda *emulator: subprocess.run([*emulator, program], check=True, capture_output=True).stdout
 
 
 @needs("gcc", "aarch64-linux-gnu-gcc", "qemu-aarch64")
-def test_every_loop_gives_the_same_on_arm(tmp_path):
-    here, arm = results("gcc", tmp_path), results("aarch64-linux-gnu-gcc", tmp_path, "qemu-aarch64")
+def test_every_loop_of_the_light_rankers_gives_the_same_on_arm(tmp_path):
+    here = np.frombuffer(results("train", "gcc", tmp_path)(), "<f4")
+    arm = np.frombuffer(results("train", "aarch64-linux-gnu-gcc", tmp_path)("qemu-aarch64"), "<f4")
     assert len(here) == len(arm) > 100_000
     assert np.isfinite(here).all()
     assert here.std() > 0.3
     np.testing.assert_allclose(arm, here, rtol=3e-6, atol=3e-6)
+
+
+@needs("gcc", "aarch64-linux-gnu-gcc", "qemu-aarch64")
+def test_every_loop_of_int8_gives_the_same_bits_on_arm(tmp_path):
+    """Cortex-A57 has no dot products of bytes, Neoverse N1 has."""
+    here = results("wide", "gcc", tmp_path, "-ffp-contract=off")()
+    arm = results("wide", "aarch64-linux-gnu-gcc", tmp_path, "-ffp-contract=off")
+    assert len(here) > 400_000
+    assert np.isfinite(np.frombuffer(here[: 70 * 48 * 4], "<f4")).all()
+    for processor in ("cortex-a57", "neoverse-n1"):
+        assert arm("qemu-aarch64", "-cpu", processor) == here, processor
 
 
 @needs("qemu-x86_64")

@@ -298,7 +298,6 @@ def test_attention_to_one_of_many_and_to_all_alike(loops):
 
 
 @needs_loops
-@pytest.mark.skipif(not hasattr(wide._wide, "multiply"), reason="made for x86")
 @settings(max_examples=30)
 @given(
     rows=st.integers(1, 70),
@@ -318,11 +317,15 @@ def test_our_own_product_of_bytes_is_exact(rows, inside, eights, size, seed):
     units = torch.ones(rows), torch.ones(outside), None, 0, 0, whole, None, None
     wide.GroupedProduct(weight)(given_rows, units)
     assert torch.equal(whole.double(), exact)
-    assert torch.equal(onednn_int8.multiply(given_rows, onednn_int8.pack(weight), outside).double(), exact)
+    if machine.has_onednn() and onednn_int8.is_exact():
+        product = onednn_int8.multiply(given_rows, onednn_int8.pack(weight), outside)
+        assert torch.equal(product.double(), exact)
 
 
 @needs_loops
-@pytest.mark.skipif(not hasattr(wide._wide, "multiply"), reason="made for x86")
+@pytest.mark.skipif(
+    not (machine.has_onednn() and onednn_int8.is_exact()), reason="no exact product by oneDNN"
+)
 @pytest.mark.parametrize("kind", ["stored", "fed", "gated", "added"])
 def test_products_by_oneDNN_and_by_our_own_loop_are_equal_to_the_bit(kind, monkeypatch):
     """150 rows are more than are multiplied at once."""
@@ -382,6 +385,7 @@ def test_what_does_not_fit_is_refused(loops):
 @needs_loops
 def test_int8_is_refused_where_products_come_out_wrong(monkeypatch):
     monkeypatch.setattr(machine, "INFER_LOOPS", False)
+    monkeypatch.setattr(machine, "GROUPED", False)
     right = onednn_int8.multiply
 
     def saturating(rows, packed, columns):  # as oneDNN would with weights up to 127, without VNNI
@@ -412,7 +416,7 @@ for precision in sys.argv[2:]:
 """
 
 
-ON_EVERY_X86 = "4ed57db11f574840"
+EVERYWHERE = "4ed57db11f574840"
 """Of the int8 scores below: a processor on which the test fails gives other bits."""
 
 
@@ -441,7 +445,7 @@ def test_int8_scores_are_equal_to_the_bit_with_fewer_instructions(bert):
     give_weights(folder / "model.safetensors")
     once = scores_with(folder, RANKHOUSE_CPU="avx2")
     assert len(once.strip()) == 18 * 8
-    assert hashlib.sha256(bytes.fromhex(once.strip())).hexdigest()[:16] == ON_EVERY_X86
+    assert hashlib.sha256(bytes.fromhex(once.strip())).hexdigest()[:16] == EVERYWHERE
     for forced in ("", "avx512"):  # all that there is: AMX, AVX-512, or AVX2 again
         assert scores_with(folder, RANKHOUSE_CPU=forced) == once
     for variables in (
@@ -472,7 +476,7 @@ def test_int8_scores_of_emulated_processors(bert, processor):
     emulator = "qemu-x86_64", "-cpu", processor
     if processor == "Haswell":
         emulated = scores_with(folder, emulator=emulator).splitlines()[0]  # what QEMU warns of comes behind
-        assert hashlib.sha256(bytes.fromhex(emulated)).hexdigest()[:16] == ON_EVERY_X86
+        assert hashlib.sha256(bytes.fromhex(emulated)).hexdigest()[:16] == EVERYWHERE
         return
     emulated, refused = scores_with(folder, "fp32", "int8", emulator=emulator).splitlines()
     here = scores_with(folder, "fp32", RANKHOUSE_CPU="plain")

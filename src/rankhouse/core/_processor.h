@@ -1,4 +1,4 @@
-/* Which instructions this processor runs, and its system lets it run, on x86-64.
+/* Which instructions this processor runs, and its system lets it run.
  *
  * The processor is asked itself. What __builtin_cpu_supports reads is filled in by a library of the compiler, and
  * the one of Zig, which compiles the wheels, leaves it empty: every question is answered with no.
@@ -35,6 +35,21 @@ static inline int processor_has(int wanted) {
             has |= AVX512_AI;
     }
     return (has & wanted) == (unsigned)wanted;
+}
+#elif defined(__aarch64__)
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+/* SDOT, four products of bytes: all of Apple's have it. */
+static inline int processor_has_dots(void) {
+#if defined(__linux__)
+    return (getauxval(AT_HWCAP) & 1ul << 20) != 0; /* HWCAP_ASIMDDP */
+#elif defined(__APPLE__)
+    return 1;
+#else
+    return 0;
+#endif
 }
 #endif
 #endif

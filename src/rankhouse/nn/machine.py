@@ -150,12 +150,7 @@ except ImportError:
     WIDE_LOOPS = GROUPED = False
 else:
     WIDE_LOOPS = FORCED != "plain" and _wide.supported()
-    GROUPED = (
-        WIDE_LOOPS
-        and not INFER_LOOPS
-        and hasattr(_wide, "multiply")
-        and (_LIMIT in {"SSE41", "AVX", "AVX2"} or _wide.needed())
-    )
+    GROUPED = WIDE_LOOPS and not INFER_LOOPS and (_LIMIT in {"SSE41", "AVX", "AVX2"} or _wide.needed())
 
 NO_INT8 = 'precision="int8" cannot be had here: {}; use "auto", "bf16" or "fp32"'
 
@@ -195,7 +190,7 @@ def multiplies_bf16() -> bool:
 
 def has_int8() -> bool:
     """Return whether int8 is computed on this processor, and rightly where oneDNN multiplies."""
-    return WIDE_LOOPS and (INFER_LOOPS or (has_onednn() and onednn_int8.is_exact()))
+    return WIDE_LOOPS and (INFER_LOOPS or GROUPED or (has_onednn() and onednn_int8.is_exact()))
 
 
 def in_use() -> dict[str, str]:
@@ -204,13 +199,12 @@ def in_use() -> dict[str, str]:
     torch_alone = f"PyTorch{why}" if FORCED == "plain" else "PyTorch"
     no_loops = torch_alone + ": no AVX-512, AVX2 or NEON, or not compiled" * (FORCED != "plain")
     infer = "compiled loops with AVX512_BF16 and AVX512_VNNI" + " and AMX" * TILES + why
-    wide = "NEON" if TRAIN_SET == "NEON" else "AVX2"
     beside = "" if GROUPED else "oneDNN and "
-    int8 = infer if INFER_LOOPS else f"{beside}compiled loops with {wide}{why}"
     if not WIDE_LOOPS:
         int8 = "not at all: no AVX2 or NEON, or not compiled"
-    if WIDE_LOOPS and TRAIN_SET != "NEON":
-        int8 += "; scores have the same bits on every x86 processor with AVX2"
+    else:
+        int8 = infer if INFER_LOOPS else f"{beside}compiled loops with {_wide.instructions()}{why}"
+        int8 += "; scores have the same bits on every processor with AVX2 or NEON"
     if WIDE_LOOPS and not has_int8():
         int8 = "not at all: oneDNN's products of whole numbers are wrong here, or absent"
     slow = (
@@ -282,7 +276,7 @@ def require_int8_loops(device: torch.device) -> None:
     if device.type != "cpu":
         raise WrongUse(NO_INT8.format("it is made for processors, not for CUDA"))
     if not has_int8():
-        reason = "it needs a processor with AVX2 or NEON, PyTorch with oneDNN, and this package compiled"
+        reason = "it needs a processor with AVX2 or NEON, and this package compiled"
         raise WrongUse(NO_INT8.format(reason))
 
 

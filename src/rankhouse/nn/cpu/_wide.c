@@ -1,8 +1,8 @@
 /* The loops of an int8 encoder besides its products of whole numbers, for x86 with AVX2 and FMA, and for ARM:
  *
  * quantise    rows of float32 to bytes, each with its own scale
- * multiply    products of bytes and of weights that `pack` has laid out, for processors with AVX2 and nothing newer;
- *             then what scale does
+ * multiply    products of bytes and of weights that `pack` has laid out, for ARM and for processors with AVX2 and
+ *             nothing newer; then what scale does
  * scale       what a product's whole numbers stand for: scales, bias, activation; stored, added, gated, or bytes
  * norm        layer norm or root mean square, and bytes
  * attend      softmax attention of rows over themselves, in base 2
@@ -87,6 +87,7 @@ typedef struct {
 #pragma GCC pop_options
 #elif defined(__aarch64__)
 #define QUICK 1
+#include <arm_neon.h>
 #define FOR static
 #include "_wide_loops.h"
 #else
@@ -157,12 +158,26 @@ static PyObject *scale(PyObject *self, PyObject *args) {
     return finished(1);
 }
 
-#if defined(__x86_64__)
-PyDoc_STRVAR(needed_doc, "needed()\n\nTell whether no instruction of this processor adds up four products of bytes.");
+PyDoc_STRVAR(needed_doc, "needed()\n\nTell whether `multiply` serves this processor better than oneDNN's product.");
 
 static PyObject *needed(PyObject *self, PyObject *args) {
+    int is_needed = 1;
     (void)self, (void)args;
-    return PyBool_FromLong(!processor_has(AVX512) && !processor_has(VNNI));
+#if defined(__x86_64__)
+    is_needed = !processor_has(AVX512) && !processor_has(VNNI);
+#endif
+    return PyBool_FromLong(is_needed);
+}
+
+PyDoc_STRVAR(instructions_doc, "instructions()\n\nName what these loops use.");
+
+static PyObject *instructions(PyObject *self, PyObject *args) {
+    (void)self, (void)args;
+#if defined(__x86_64__)
+    return PyUnicode_FromString("AVX2");
+#else
+    return PyUnicode_FromString(processor_has_dots() ? "NEON and its dot products" : "NEON");
+#endif
 }
 
 PyDoc_STRVAR(pack_doc,
@@ -212,7 +227,6 @@ static PyObject *multiply(PyObject *self, PyObject *args) {
     free(room);
     return finished(1);
 }
-#endif
 
 PyDoc_STRVAR(norm_doc,
              "norm(x, gain, shift, eps, rows, width, bytes, scales, out)\n\n"
@@ -307,11 +321,10 @@ static PyMethodDef methods[] = {{"supported", supported, METH_NOARGS, supported_
 #if QUICK
                                 {"quantise", quantise, METH_VARARGS, quantise_doc},
                                 {"scale", scale, METH_VARARGS, scale_doc},
-#if defined(__x86_64__)
                                 {"needed", needed, METH_NOARGS, needed_doc},
+                                {"instructions", instructions, METH_NOARGS, instructions_doc},
                                 {"pack", pack, METH_VARARGS, pack_doc},
                                 {"multiply", multiply, METH_VARARGS, multiply_doc},
-#endif
                                 {"norm", norm, METH_VARARGS, norm_doc},
                                 {"attend", attend, METH_VARARGS, attend_doc},
                                 {"attend_once", attend_once, METH_VARARGS, attend_once_doc},

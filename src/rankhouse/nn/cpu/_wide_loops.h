@@ -149,18 +149,19 @@ FOR void scale_rows(const Scaled *s) {
     else scale_into(s, STORED, s->activation);
 }
 
+/* -------- products of bytes */
+
+#define EIGHT 8         /* columns of a panel, and rows that are multiplied together */
+#define TOGETHER 4      /* steps of four inputs in a group, some of which may be empty */
+#define GROUP_BYTES 128 /* of a group's weights: for each step, four inputs of each column */
+
 #if defined(__x86_64__)
-/* -------- products where no instruction adds up four products of bytes
- *
- * VPMADDUBSW adds products of two bytes in 16 bits, which is wide enough for more of them where weights are small: with
- * rows of 1 .. 255, as long as positive weights add up to 128 at most, and negative ones. Which four steps (of four
- * inputs each) of eight columns may be added up so, is found when a weight is packed; two instructions then widen four
- * sums and not one. All sums are exact, and equal to oneDNN's.
+/* Where no instruction adds up four products of bytes. VPMADDUBSW adds products of two bytes in 16 bits, which is wide
+ * enough for more of them where weights are small: with rows of 1 .. 255, as long as positive weights add up to 128 at
+ * most, and negative ones. Which four steps of eight columns may be added up so, is found when a weight is packed; two
+ * instructions then widen four sums and not one. All sums are exact, and equal to oneDNN's.
  */
 
-#define EIGHT 8          /* columns of a panel, and rows that are multiplied together */
-#define TOGETHER 4       /* steps of a group, some of which may be empty */
-#define GROUP_BYTES 128  /* of a group's weights */
 #define LARGEST_SUM 128
 
 typedef struct {
@@ -219,10 +220,10 @@ FOR void pack_weight(const int8_t *weight, int64_t outputs, int64_t inputs, Grou
     }
 }
 
-/* Eight rows times eight columns. */
-WIDE void sum_groups(const uint8_t *const *x, const int32_t *at, const int8_t *w, int64_t groups, i8 c[EIGHT]) {
+/* Adds the products of eight rows and eight columns to c. */
+FOR void sum_groups(const uint8_t *const *x, int64_t inputs, const int32_t *at, const int8_t *w, int64_t groups, i8 c[EIGHT]) {
     __m256i ones = _mm256_set1_epi16(1);
-    for (int r = 0; r < EIGHT; r++) c[r] = (i8){0};
+    (void)inputs;
     for (int64_t g = 0; g < groups; g++, at += TOGETHER, w += GROUP_BYTES) {
         __m256i b[TOGETHER];
         for (int i = 0; i < TOGETHER; i++) b[i] = _mm256_loadu_si256((const __m256i *)(w + 32 * i));
@@ -239,8 +240,94 @@ WIDE void sum_groups(const uint8_t *const *x, const int32_t *at, const int8_t *w
     }
 }
 
+#define START(zeros) (-(zeros)) /* bytes are read as 0 .. 255 */
+#define SUM_GROUPS sum_groups
+#else
+/* On ARM, bytes less 128 fit into signed ones. SDOT adds up four products; without it, four products of a byte and a
+ * weight fit into 16 bits (4 * 127 * 63 < 2^15). Groups are steps one after the other.
+ */
+
+typedef struct { int unused; } Group;
+
+FOR void pack_weight(const int8_t *weight, int64_t outputs, int64_t inputs, Group *groups, int64_t *starts, int32_t *at,
+                     int8_t *packed) {
+    (void)groups;
+    starts[0] = 0;
+    for (int64_t first = 0; first < outputs; first += EIGHT, starts++) {
+        starts[1] = starts[0] + (inputs + 15) / 16;
+        for (int64_t step = 0; step < inputs && packed; step += 4) {
+            int8_t *out = packed + (starts[0] + step / 16) * GROUP_BYTES + step % 16 * EIGHT;
+            at[starts[0] * TOGETHER + step / 4] = (int32_t)step;
+            for (int c = 0; c < EIGHT; c++) memcpy(out + 4 * c, weight + (first + c) * inputs + step, 4);
+        }
+    }
+}
+
+/* 16 numbers of a row; zeros behind its end. */
+WIDE int8x16_t signed_bytes(const uint8_t *x, int64_t left) {
+    uint8_t some[16];
+    if (left >= 16) return vreinterpretq_s8_u8(veorq_u8(vld1q_u8(x), vdupq_n_u8(128)));
+    memset(some, 128, 16);
+    memcpy(some, x, (size_t)left);
+    return vreinterpretq_s8_u8(veorq_u8(vld1q_u8(some), vdupq_n_u8(128)));
+}
+
+#define LOAD_GROUP(b, w) for (int i = 0; i < 2 * TOGETHER; i++) b[i] = vld1q_s8((w) + 16 * i)
+
+/* Adds the products of eight rows and eight columns to c. */
+__attribute__((target("arch=armv8.2-a+dotprod")))
+FOR void sum_dots(const uint8_t *const *x, int64_t inputs, const int32_t *at, const int8_t *w, int64_t groups, i8 c[EIGHT]) {
+    int32x4_t s[EIGHT][2];
+    (void)at;
+    memcpy(s, c, sizeof s);
+    for (int64_t g = 0; g < groups; g++, w += GROUP_BYTES) {
+        int8x16_t b[2 * TOGETHER];
+        LOAD_GROUP(b, w);
+        for (int r = 0; r < EIGHT; r++) {
+            int8x16_t a = signed_bytes(x[r] + 16 * g, inputs - 16 * g);
+            for (int half = 0; half < 2; half++) {
+                s[r][half] = vdotq_laneq_s32(s[r][half], b[half], a, 0);
+                s[r][half] = vdotq_laneq_s32(s[r][half], b[2 + half], a, 1);
+                s[r][half] = vdotq_laneq_s32(s[r][half], b[4 + half], a, 2);
+                s[r][half] = vdotq_laneq_s32(s[r][half], b[6 + half], a, 3);
+            }
+        }
+    }
+    memcpy(c, s, sizeof s);
+}
+
+FOR void sum_products(const uint8_t *const *x, int64_t inputs, const int32_t *at, const int8_t *w, int64_t groups, i8 c[EIGHT]) {
+    int32x4_t s[EIGHT][2];
+    (void)at;
+    memcpy(s, c, sizeof s);
+    for (int64_t g = 0; g < groups; g++, w += GROUP_BYTES) {
+        int8x16_t b[2 * TOGETHER];
+        LOAD_GROUP(b, w);
+        for (int r = 0; r < EIGHT; r++) {
+            int32x4_t a = vreinterpretq_s32_s8(signed_bytes(x[r] + 16 * g, inputs - 16 * g));
+            int8x16_t four[TOGETHER] = {vreinterpretq_s8_s32(vdupq_laneq_s32(a, 0)), vreinterpretq_s8_s32(vdupq_laneq_s32(a, 1)),
+                                        vreinterpretq_s8_s32(vdupq_laneq_s32(a, 2)), vreinterpretq_s8_s32(vdupq_laneq_s32(a, 3))};
+            for (int half = 0; half < 2; half++) {
+                int16x8_t low = vmull_s8(vget_low_s8(four[0]), vget_low_s8(b[half]));
+                int16x8_t high = vmull_high_s8(four[0], b[half]);
+                for (int i = 1; i < TOGETHER; i++) {
+                    low = vmlal_s8(low, vget_low_s8(four[i]), vget_low_s8(b[2 * i + half]));
+                    high = vmlal_high_s8(high, four[i], b[2 * i + half]);
+                }
+                s[r][half] = vaddq_s32(s[r][half], vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+            }
+        }
+    }
+    memcpy(c, s, sizeof s);
+}
+
+#define START(zeros) ((zeros) * 0)
+#define SUM_GROUPS (processor_has_dots() ? sum_dots : sum_products)
+#endif
+
 /* Whole numbers of products, as floats: (rows, columns). */
 FOR void multiply_rows(const Grouped *p, const uint8_t *rows, int64_t count, float *out) {
+    void (*sum)(const uint8_t *const *, int64_t, const int32_t *, const int8_t *, int64_t, i8 *) = SUM_GROUPS;
     for (int64_t panel = 0; panel < p->columns / EIGHT; panel++) {
         int64_t first = p->starts[panel];
         i8 zeros;
@@ -248,12 +335,11 @@ FOR void multiply_rows(const Grouped *p, const uint8_t *rows, int64_t count, flo
         for (int64_t row = 0; row < count; row += EIGHT) {
             const uint8_t *x[EIGHT];
             i8 c[EIGHT];
-            for (int r = 0; r < EIGHT; r++) x[r] = rows + (row + r < count ? row + r : count - 1) * p->inputs;
-            sum_groups(x, p->at + first * TOGETHER, p->packed + first * GROUP_BYTES, p->starts[panel + 1] - first, c);
+            for (int r = 0; r < EIGHT; r++) x[r] = rows + (row + r < count ? row + r : count - 1) * p->inputs, c[r] = START(zeros);
+            sum(x, p->inputs, p->at + first * TOGETHER, p->packed + first * GROUP_BYTES, p->starts[panel + 1] - first, c);
             for (int r = 0; r < EIGHT && row + r < count; r++) {
-                v8 y = __builtin_convertvector(c[r] - zeros, v8);
-                float *place = out + (row + r) * p->columns + panel * EIGHT;
-                put(place, y);
+                v8 y = __builtin_convertvector(c[r], v8);
+                put(out + (row + r) * p->columns + panel * EIGHT, y);
             }
         }
     }
@@ -272,7 +358,6 @@ FOR void multiply_and_scale(const Grouped *p, Scaled *s, const uint8_t *rows, in
         else s->out += s->rows * width;
     }
 }
-#endif
 
 /* -------- norms */
 
@@ -345,7 +430,16 @@ WIDE i8 paired(i8 low, i8 high) { return (i8)_mm256_blend_epi16((__m256i)low, (_
 WIDE i8 add_pairs(i8 sum, i8 a, i8 b) { return sum + (i8)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
 #else
 WIDE i8 paired(i8 low, i8 high) { return (low & 0xffff) | (high << 16); }
-WIDE i8 add_pairs(i8 sum, i8 a, i8 b) { return sum + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16); }
+WIDE i8 add_pairs(i8 sum, i8 a, i8 b) {
+    int16x8_t x[2], y[2];
+    int32x4_t more[2];
+    i8 both;
+    memcpy(x, &a, 32), memcpy(y, &b, 32);
+    for (int h = 0; h < 2; h++)
+        more[h] = vpaddq_s32(vmull_s16(vget_low_s16(x[h]), vget_low_s16(y[h])), vmull_high_s16(x[h], y[h]));
+    memcpy(&both, more, 32);
+    return sum + both;
+}
 #endif
 
 /* ``top`` over the largest number, 0 for rows of zeros; unit: what 1 then stands for, NaN where one is not finite. */

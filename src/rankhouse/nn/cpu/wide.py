@@ -1,4 +1,4 @@
-"""int8 on every x86 processor with AVX2: products by our own loops or oneDNN, the rest by ``_wide.c``.
+"""int8 on every processor with AVX2 or NEON: products by our own loops or oneDNN, the rest by ``_wide.c``.
 
 A weight has one scale for each output and lies within -63..63, a row of activations one for itself; a row X
 in -127..127 is multiplied as X + 128. Sums of two products then fit into the 16 bits in which oneDNN adds
@@ -210,7 +210,7 @@ class PanelProduct:
 
 
 class GroupedProduct:
-    """The same sums as oneDNN's, quicker where the processor lacks VNNI and AVX-512: see ``_wide_loops.h``.
+    """The same sums as oneDNN's, quicker on ARM, and on x86 without VNNI and AVX-512: see ``_wide_loops.h``.
 
     Args:
         weight: (m, k) int8 within -63..63; m is a multiple of 8, k of 4.
