@@ -2,11 +2,11 @@
 
     OMP_NUM_THREADS=1 python benchmarks/instruction_sets.py WORK [--precision int8] [--kinds short long]
 
-Model, texts and sets of instructions are those of ``benchmarks/latency.py``. Each set is a process of its own,
-with one thread; they take turns in every round. Printed are the processor time of a call, the median of its
-ratios to the first set's in the same round, how many scores have other bits than the first set's, the largest
-of these differences in standard deviations of fp32's scores, and the correlation (Spearman) with fp32's. int8
-has no other bits in any row.
+Model, texts and sets of instructions are those of ``benchmarks/latency.py``. Each set is a process of its
+own, with one thread; they take turns in every round. Printed are the processor time of a call, the median of
+its ratios to the first set's in the same round, how many scores have other bits than the first set's, the
+largest of these differences in standard deviations of fp32's scores, and the correlation (Spearman) with
+fp32's. int8 has no other bits in any row.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ thousandth of their standard deviation, in int8 with a correlation of .9, in bf1
 kept in WORK.
 --processor-time counts seconds of this process and not of the clock: for busy machines, one thread.
 --set leaves out newer instructions in rankhouse, oneDNN, OpenVINO, CTranslate2 and MKL: avx2 (Haswell),
-avx2_vnni (laptops since Alder Lake), avx512_vnni (servers since Cascade Lake), avx512 (with BF16, without AMX).
+avx2_vnni (laptops since Alder Lake), avx512_vnni (servers since Cascade Lake), avx512 (BF16, without AMX).
 onnxruntime has no such setting, and uses all that the processor has.
 """
 

@@ -228,9 +228,7 @@ def ct2_bert(s: Setting, precision: str = "int8") -> Peer:
     from tokenizers import Tokenizer
     from transformers import AutoModelForSequenceClassification, BertConfig
 
-    if not hasattr(
-        BertConfig, "position_embedding_type"
-    ):  # what CTranslate2 reads, and transformers 5 dropped
+    if not hasattr(BertConfig, "position_embedding_type"):  # gone in transformers 5, read by CTranslate2
         BertConfig.position_embedding_type = "absolute"
     folder = s.path.parent / f"{s.path.name}-ctranslate2-{precision}"
     if not folder.exists():
