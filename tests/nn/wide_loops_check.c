@@ -68,7 +68,7 @@ static void run_attention(int64_t heads, int64_t d, int with_bias) {
     Once o = {.queries = numbers(4 * heads * d), .keys = a.qkv, .values = a.qkv + heads * d, .ends = ends, .rows = 4,
               .heads = heads, .width = d, .step = 3 * heads * d, .head_step = d, .most = tokens,
               .out = numbers(4 * heads * d)};
-    once_rows(&o, numbers(places + 16));
+    once_rows(&o, numbers(heads * (places + 16)));
     show(o.out, 4 * heads * d * 4);
 }
 

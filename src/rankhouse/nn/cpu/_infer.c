@@ -308,6 +308,49 @@ INSIDE void multiply(const Product *p, const int type, const int activation, con
 MULTIPLY(FOR, multiply_bf16, multiply, BF16)
 MULTIPLY(FOR, multiply_int8, multiply, INT8)
 
+/* -------- products of few rows in fp32, with the bits of affine_rows of _wide_loops.h */
+
+#define COLUMNS 16 /* of a panel */
+
+typedef struct {
+    const float *x, *weight, *bias; /* (rows, inputs), (panels, inputs, COLUMNS), (panels, COLUMNS) */
+    int64_t rows, inputs, panels;
+    int activation;
+    float *out; /* (rows, panels * COLUMNS) */
+} Affine;
+
+/* TALL rows and n panels. */
+INSIDE void affine_tile(const int n, const Affine *p, int64_t first, int64_t panel) {
+    const float *weight = p->weight + panel * p->inputs * COLUMNS, *x[TALL];
+    __m512 c[TALL][4];
+    UNROLL for (int r = 0; r < TALL; r++) {
+        x[r] = p->x + (first + r < p->rows ? first + r : p->rows - 1) * p->inputs;
+        UNROLL for (int j = 0; j < n; j++) c[r][j] = _mm512_loadu_ps(p->bias + (panel + j) * COLUMNS);
+    }
+    for (int64_t i = 0; i < p->inputs; i++) {
+        __m512 w[4];
+        UNROLL for (int j = 0; j < n; j++) w[j] = _mm512_loadu_ps(weight + (j * p->inputs + i) * COLUMNS);
+        UNROLL for (int r = 0; r < TALL; r++) {
+            __m512 a = _mm512_set1_ps(x[r][i]);
+            UNROLL for (int j = 0; j < n; j++) c[r][j] = _mm512_fmadd_ps(a, w[j], c[r][j]);
+        }
+    }
+    UNROLL for (int r = 0; r < TALL; r++) {
+        if (first + r >= p->rows) break;
+        float *out = p->out + ((first + r) * p->panels + panel) * COLUMNS;
+        steady_activate(n, c[r], p->activation);
+        UNROLL for (int j = 0; j < n; j++) _mm512_storeu_ps(out + j * COLUMNS, c[r][j]);
+    }
+}
+
+FOR static void affine_rows(const Affine *p) {
+    int64_t panel = 0;
+    for (; panel + 4 <= p->panels; panel += 4)
+        for (int64_t first = 0; first < p->rows; first += TALL) affine_tile(4, p, first, panel);
+    for (; panel < p->panels; panel++)
+        for (int64_t first = 0; first < p->rows; first += TALL) affine_tile(1, p, first, panel);
+}
+
 #if TILES
 /* -------- products by AMX: tiles of 16 rows of 64 bytes. Rows and packed weights lie as tiles want them. */
 
@@ -1706,6 +1749,22 @@ static PyObject *norm(PyObject *self, PyObject *args) {
     return finished(1);
 }
 
+PyDoc_STRVAR(affine_doc,
+             "affine(x, weight, bias, rows, inputs, panels, activation, out)\n\n"
+             "Multiply few rows by a weight in panels of 16 columns.");
+
+static PyObject *affine(PyObject *self, PyObject *args) {
+    Affine p;
+    Address x, weight, bias, out;
+    if (!PyArg_ParseTuple(args, "KKKLLLiK", &x, &weight, &bias, &p.rows, &p.inputs, &p.panels, &p.activation, &out))
+        return NULL;
+    p.x = AT(float, x), p.weight = AT(float, weight), p.bias = AT(float, bias), p.out = AT(float, out);
+    Py_BEGIN_ALLOW_THREADS;
+    affine_rows(&p);
+    Py_END_ALLOW_THREADS;
+    return finished(1);
+}
+
 PyDoc_STRVAR(quantise_doc, "quantise(x, rows, width, bytes, scales)\n\nRound rows of float32 to bytes.");
 
 static PyObject *quantise(PyObject *self, PyObject *args) {
@@ -1731,6 +1790,7 @@ static PyMethodDef methods[] = {{"supported", supported, METH_NOARGS, supported_
                                 {"turn", turn, METH_VARARGS, turn_doc},
                                 {"norm", norm, METH_VARARGS, norm_doc},
                                 {"quantise", quantise, METH_VARARGS, quantise_doc},
+                                {"affine", affine, METH_VARARGS, affine_doc},
 #endif
                                 {NULL, NULL, 0, NULL}};
 

@@ -289,7 +289,7 @@ static PyObject *attend_once(PyObject *self, PyObject *args) {
     o.queries = AT(float, queries), o.keys = AT(float, keys), o.values = AT(float, values), o.ends = AT(int64_t, ends);
     o.rows = rows, o.heads = heads, o.width = width, o.step = step, o.head_step = head_step, o.most = most;
     o.out = AT(float, out);
-    room = malloc((size_t)(longest(o.ends, rows) + 16) * sizeof(float));
+    room = malloc((size_t)(heads * (longest(o.ends, rows) + 16)) * sizeof(float));
     if (room == NULL) return finished(0);
     Py_BEGIN_ALLOW_THREADS;
     once_rows(&o, room);

@@ -619,27 +619,51 @@ FOR void attend_rows(const Attention *a, float *room, int64_t places) {
             attend_head(a, a->ends[row], a->ends[row + 1] - a->ends[row], head, &h);
 }
 
-FOR void once_rows(const Once *o, float *scores) {
+#define AT_ONCE 4  /* tokens whose scores are summed side by side */
+#define ABREAST 8  /* registers of columns that are */
+
+/* Scores of AT_ONCE tokens from j on; those behind the last are not stored. */
+WIDE void score_once(const float *q, const float *keys, int64_t step, int64_t width, int64_t j, int64_t length, float *scores) {
+    const float *k[AT_ONCE];
+    v8 c[AT_ONCE];
+    for (int t = 0; t < AT_ONCE; t++) k[t] = keys + (j + t < length ? j + t : length - 1) * step, c[t] = all(0.0f);
+    for (int64_t i = 0; i < width; i += 8) {
+        v8 a = get(q + i);
+        for (int t = 0; t < AT_ONCE; t++) c[t] = fused(a, get(k[t] + i), c[t]);
+    }
+    for (int t = 0; t < AT_ONCE && j + t < length; t++) scores[j + t] = total(c[t]) * 1.44269504f;
+}
+
+/* n registers of columns of a head's result. */
+WIDE void hear_once(const int n, const float *scores, float by, const float *values, int64_t step, int64_t length, float *out) {
+    v8 c[ABREAST];
+    for (int w = 0; w < n; w++) c[w] = all(0.0f);
+    for (int64_t j = 0; j < length; j++, values += step) {
+        v8 a = all(scores[j]);
+        for (int w = 0; w < n; w++) c[w] = fused(a, get(values + 8 * w), c[w]);
+    }
+    for (int w = 0; w < n; w++) put(out + 8 * w, c[w] * by);
+}
+
+/* Heads are looped inside, since they may read the same numbers. room: for each head, its row's scores and one more. */
+FOR void once_rows(const Once *o, float *room) {
     for (int64_t row = 0; row < o->rows; row++) {
-        int64_t start = o->ends[row], length = o->ends[row + 1] - start;
+        int64_t start = o->ends[row], length = o->ends[row + 1] - start, i = 0;
         length = length < o->most ? length : o->most;
-        for (int64_t head = 0; head < o->heads; head++) {
-            const float *q = o->queries + (row * o->heads + head) * o->width;
-            const float *keys = o->keys + start * o->step + head * o->head_step;
-            const float *values = o->values + start * o->step + head * o->head_step;
-            float *out = o->out + (row * o->heads + head) * o->width;
-            for (int64_t j = 0; j < length; j++) {
-                v8 c = all(0.0f);
-                for (int64_t i = 0; i < o->width; i += 8) c = fused(get(q + i), get(keys + j * o->step + i), c);
-                scores[j] = total(c) * 1.44269504f;
-            }
-            float by = weigh(scores, length, (length + 7) / 8 * 8);
-            for (int64_t i = 0; i < o->width; i += 8) {
-                v8 c = all(0.0f);
-                for (int64_t j = 0; j < length; j++) c = fused(all(scores[j]), get(values + j * o->step + i), c);
-                put(out + i, c * by);
-            }
-        }
+        int64_t places = (length + 7) / 8 * 8;
+        const float *q = o->queries + row * o->heads * o->width;
+        const float *keys = o->keys + start * o->step, *values = o->values + start * o->step;
+        float *by = room + o->heads * places, *out = o->out + row * o->heads * o->width;
+        for (int64_t j = 0; j < length; j += AT_ONCE)
+            for (int64_t h = 0; h < o->heads; h++)
+                score_once(q + h * o->width, keys + h * o->head_step, o->step, o->width, j, length, room + h * places);
+        for (int64_t h = 0; h < o->heads; h++) by[h] = weigh(room + h * places, length, places);
+        for (; i + 8 * ABREAST <= o->width; i += 8 * ABREAST)
+            for (int64_t h = 0; h < o->heads; h++)
+                hear_once(ABREAST, room + h * places, by[h], values + h * o->head_step + i, o->step, length, out + h * o->width + i);
+        for (; i < o->width; i += 8)
+            for (int64_t h = 0; h < o->heads; h++)
+                hear_once(1, room + h * places, by[h], values + h * o->head_step + i, o->step, length, out + h * o->width + i);
     }
 }
 
@@ -649,8 +673,8 @@ FOR void once_rows(const Once *o, float *scores) {
 
 /* x Wᵀ + b for a weight that lies in panels of COLUMNS columns. */
 FOR void affine_rows(const Affine *p) {
-    for (int64_t first = 0; first < p->rows; first += TALL)
-        for (int64_t panel = 0; panel < p->panels; panel++) {
+    for (int64_t panel = 0; panel < p->panels; panel++)
+        for (int64_t first = 0; first < p->rows; first += TALL) {
             const float *weight = p->weight + panel * p->inputs * COLUMNS, *x[TALL];
             v8 c[TALL][2];
             for (int r = 0; r < TALL; r++) {

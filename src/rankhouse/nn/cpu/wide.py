@@ -270,7 +270,8 @@ class WideLinear:
         rows = checked(rows.contiguous(), torch.float32, self._in)
         out = torch.empty(len(rows), len(self._bias))
         sizes = (len(rows), self._in, len(self._weight))
-        machine.call(_wide.affine, (rows, self._weight, self._bias, *sizes, self._activation, out))
+        loop = _infer.affine if machine.INFER_LOOPS else _wide.affine
+        machine.call(loop, (rows, self._weight, self._bias, *sizes, self._activation, out))
         return out[:, : self._out].contiguous()
 
     def add(self, rows: Tensor, x: Tensor) -> Tensor:
