@@ -142,7 +142,7 @@ def compare(folder: Path, python: Path, beside: Path) -> int:
     own = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     return (
         timed("computed here", beside, script, "write", here, RANKHOUSE_CPU="avx2", **own)
-        or timed("computed on aarch64", python, script, "write", there, "--no-encoder")
+        or timed("computed on aarch64", python, script, "write", there)
         or timed("compared", beside, script, "compare", here, there, **own)
     )
 
