@@ -494,15 +494,18 @@ def test_int8_scores_of_emulated_processors(bert, processor):
     inside=st.integers(1, 70),
     outside=st.integers(1, 150),
     activation=st.sampled_from(["none", "relu", "gelu", "gelu_tanh", "silu"]),
+    halved=st.booleans(),
 )
-def test_products_of_few_rows_have_the_same_bits_with_AVX512(rows, inside, outside, activation):
-    product = wide.WideLinear(some(outside, inside), some(outside, seed=1), activation)
+def test_products_of_few_rows_have_the_same_bits_with_AVX512(rows, inside, outside, activation, halved):
+    weight = some(outside, inside)
+    product = wide.WideLinear(weight, some(outside, seed=1), activation, halved=halved)
     x = some(rows, inside, seed=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine, "INFER_LOOPS", False)
         expected = product(x)
     assert torch.equal(product(x), expected)
-    exact = F.linear(x.double(), some(outside, inside).double(), some(outside, seed=1).double())
+    weight = weight.bfloat16() if halved else weight
+    exact = F.linear(x.double(), weight.double(), some(outside, seed=1).double())
     if activation == "none":
         torch.testing.assert_close(expected.double(), exact, atol=1e-4, rtol=1e-4)
 

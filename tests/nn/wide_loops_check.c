@@ -72,10 +72,20 @@ static void run_attention(int64_t heads, int64_t d, int with_bias) {
     show(o.out, 4 * heads * d * 4);
 }
 
-static void run_affine(int64_t rows, int64_t inputs, int64_t panels, int activation) {
-    Affine p = {.x = numbers(rows * inputs), .weight = numbers(panels * inputs * 16), .bias = numbers(panels * 16),
-                .rows = rows, .inputs = inputs, .panels = panels, .activation = activation,
-                .out = numbers(rows * panels * 16)};
+static uint16_t *halves(int64_t count) {
+    uint16_t *x = malloc((size_t)count * sizeof *x);
+    for (int64_t i = 0; i < count; i++) {
+        float y = number();
+        memcpy(x + i, (char *)&y + 2, 2);
+    }
+    return x;
+}
+
+static void run_affine(int64_t rows, int64_t inputs, int64_t panels, int activation, int halved) {
+    int64_t weights = panels * inputs * 16;
+    Affine p = {.x = numbers(rows * inputs), .weight = halved ? (void *)halves(weights) : numbers(weights),
+                .bias = numbers(panels * 16), .rows = rows, .inputs = inputs, .panels = panels,
+                .activation = activation, .halved = halved, .out = numbers(rows * panels * 16)};
     affine_rows(&p);
     show(p.out, rows * panels * 16 * 4);
 }
@@ -84,7 +94,7 @@ int main(void) {
     for (int most = 3; most <= 63; most += 20)
         for (int activation = NONE; activation <= SILU; activation++) {
             run_product(70, 64, 48, most, activation, STORED), run_product(9, 100, 32, most, activation, GATED);
-            run_affine(5, 33, 2, activation);
+            run_affine(5, 33, 2, activation, 0), run_affine(5, 33, 2, activation, 1);
         }
     run_product(33, 384, 64, 63, NONE, ADDED);
     run_rows(7, 96), run_attention(3, 32, 0), run_attention(2, 64, 1);

@@ -35,13 +35,15 @@ class Compute(NamedTuple):
     """Settings of one scoring engine; make one with :func:`choose`.
 
     ``threads`` is the number of processor threads while scoring (0: whatever the process already uses);
-    ``steady`` makes products of fp32 by loops that add in one order on every processor: beside int8.
+    ``steady`` makes products of fp32 by loops that add in one order on every processor: beside int8;
+    with ``halved``, their weights are rounded to bf16.
     """
 
     precision: Precision = "fp32"
     device: torch.device = torch.device("cpu")
     threads: int = 0
     steady: bool = False
+    halved: bool = False
 
     @property
     def dtype(self) -> torch.dtype:

@@ -313,15 +313,16 @@ MULTIPLY(FOR, multiply_int8, multiply, INT8)
 #define COLUMNS 16 /* of a panel */
 
 typedef struct {
-    const float *x, *weight, *bias; /* (rows, inputs), (panels, inputs, COLUMNS), (panels, COLUMNS) */
+    const float *x, *bias; /* (rows, inputs), (panels, COLUMNS) */
+    const void *weight;    /* (panels, inputs, COLUMNS) */
     int64_t rows, inputs, panels;
-    int activation;
+    int activation, halved; /* halved: whether the weight is of bf16 */
     float *out; /* (rows, panels * COLUMNS) */
 } Affine;
 
 /* TALL rows and n panels. */
-INSIDE void affine_tile(const int n, const Affine *p, int64_t first, int64_t panel) {
-    const float *weight = p->weight + panel * p->inputs * COLUMNS, *x[TALL];
+INSIDE void affine_tile(const int n, const Affine *p, const int halved, int64_t first, int64_t panel) {
+    const float *x[TALL];
     __m512 c[TALL][4];
     UNROLL for (int r = 0; r < TALL; r++) {
         x[r] = p->x + (first + r < p->rows ? first + r : p->rows - 1) * p->inputs;
@@ -329,7 +330,10 @@ INSIDE void affine_tile(const int n, const Affine *p, int64_t first, int64_t pan
     }
     for (int64_t i = 0; i < p->inputs; i++) {
         __m512 w[4];
-        UNROLL for (int j = 0; j < n; j++) w[j] = _mm512_loadu_ps(weight + (j * p->inputs + i) * COLUMNS);
+        UNROLL for (int j = 0; j < n; j++) {
+            int64_t at = ((panel + j) * p->inputs + i) * COLUMNS;
+            w[j] = halved ? from_bf16((const uint16_t *)p->weight + at) : _mm512_loadu_ps((const float *)p->weight + at);
+        }
         UNROLL for (int r = 0; r < TALL; r++) {
             __m512 a = _mm512_set1_ps(x[r][i]);
             UNROLL for (int j = 0; j < n; j++) c[r][j] = _mm512_fmadd_ps(a, w[j], c[r][j]);
@@ -343,12 +347,17 @@ INSIDE void affine_tile(const int n, const Affine *p, int64_t first, int64_t pan
     }
 }
 
-FOR static void affine_rows(const Affine *p) {
+INSIDE void affine_by(const Affine *p, const int halved) {
     int64_t panel = 0;
     for (; panel + 4 <= p->panels; panel += 4)
-        for (int64_t first = 0; first < p->rows; first += TALL) affine_tile(4, p, first, panel);
+        for (int64_t first = 0; first < p->rows; first += TALL) affine_tile(4, p, halved, first, panel);
     for (; panel < p->panels; panel++)
-        for (int64_t first = 0; first < p->rows; first += TALL) affine_tile(1, p, first, panel);
+        for (int64_t first = 0; first < p->rows; first += TALL) affine_tile(1, p, halved, first, panel);
+}
+
+FOR static void affine_rows(const Affine *p) {
+    if (p->halved) affine_by(p, 1);
+    else affine_by(p, 0);
 }
 
 #if TILES
@@ -1750,15 +1759,16 @@ static PyObject *norm(PyObject *self, PyObject *args) {
 }
 
 PyDoc_STRVAR(affine_doc,
-             "affine(x, weight, bias, rows, inputs, panels, activation, out)\n\n"
+             "affine(x, weight, bias, rows, inputs, panels, activation, halved, out)\n\n"
              "Multiply few rows by a weight in panels of 16 columns.");
 
 static PyObject *affine(PyObject *self, PyObject *args) {
     Affine p;
     Address x, weight, bias, out;
-    if (!PyArg_ParseTuple(args, "KKKLLLiK", &x, &weight, &bias, &p.rows, &p.inputs, &p.panels, &p.activation, &out))
+    if (!PyArg_ParseTuple(args, "KKKLLLiiK", &x, &weight, &bias, &p.rows, &p.inputs, &p.panels, &p.activation, &p.halved,
+                          &out))
         return NULL;
-    p.x = AT(float, x), p.weight = AT(float, weight), p.bias = AT(float, bias), p.out = AT(float, out);
+    p.x = AT(float, x), p.weight = AT(void, weight), p.bias = AT(float, bias), p.out = AT(float, out);
     Py_BEGIN_ALLOW_THREADS;
     affine_rows(&p);
     Py_END_ALLOW_THREADS;

@@ -71,9 +71,10 @@ typedef struct {
 } Once;
 
 typedef struct {
-    const float *x, *weight, *bias; /* (rows, inputs), (panels, inputs, 16), (panels, 16) */
+    const float *x, *bias; /* (rows, inputs), (panels, 16) */
+    const void *weight;    /* (panels, inputs, 16) */
     int64_t rows, inputs, panels;
-    int activation;
+    int activation, halved; /* halved: whether the weight is of bf16 */
     float *out; /* (rows, panels * 16) */
 } Affine;
 
@@ -299,7 +300,7 @@ static PyObject *attend_once(PyObject *self, PyObject *args) {
 }
 
 PyDoc_STRVAR(affine_doc,
-             "affine(x, weight, bias, rows, inputs, panels, activation, out)\n\n"
+             "affine(x, weight, bias, rows, inputs, panels, activation, halved, out)\n\n"
              "Multiply few rows by a weight in panels of 16 columns.");
 
 static PyObject *affine(PyObject *self, PyObject *args) {
@@ -307,8 +308,10 @@ static PyObject *affine(PyObject *self, PyObject *args) {
     Address x, weight, bias, out;
     long long rows, inputs, panels;
     (void)self;
-    if (!PyArg_ParseTuple(args, "KKKLLLiK", &x, &weight, &bias, &rows, &inputs, &panels, &p.activation, &out)) return NULL;
-    p.x = AT(float, x), p.weight = AT(float, weight), p.bias = AT(float, bias);
+    if (!PyArg_ParseTuple(args, "KKKLLLiiK", &x, &weight, &bias, &rows, &inputs, &panels, &p.activation, &p.halved,
+                          &out))
+        return NULL;
+    p.x = AT(float, x), p.weight = AT(void, weight), p.bias = AT(float, bias);
     p.rows = rows, p.inputs = inputs, p.panels = panels, p.out = AT(float, out);
     Py_BEGIN_ALLOW_THREADS;
     affine_rows(&p);

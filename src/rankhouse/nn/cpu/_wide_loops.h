@@ -6,6 +6,7 @@
 typedef float v8 __attribute__((vector_size(32)));
 typedef int32_t i8 __attribute__((vector_size(32)));
 typedef uint8_t b8 __attribute__((vector_size(8)));
+typedef uint16_t u8 __attribute__((vector_size(16)));
 
 #define WIDE FOR inline __attribute__((always_inline))
 
@@ -671,11 +672,19 @@ FOR void once_rows(const Once *o, float *room) {
 
 #define COLUMNS 16
 
+/* Eight weights, of float32 or of bf16. */
+WIDE v8 weights_at(const Affine *p, int64_t i, const int halved) {
+    u8 rounded;
+    if (!halved) return get((const float *)p->weight + i);
+    memcpy(&rounded, (const uint16_t *)p->weight + i, 16);
+    return (v8)(__builtin_convertvector(rounded, i8) << 16);
+}
+
 /* x Wᵀ + b for a weight that lies in panels of COLUMNS columns. */
-FOR void affine_rows(const Affine *p) {
+WIDE void affine_by(const Affine *p, const int halved) {
     for (int64_t panel = 0; panel < p->panels; panel++)
         for (int64_t first = 0; first < p->rows; first += TALL) {
-            const float *weight = p->weight + panel * p->inputs * COLUMNS, *x[TALL];
+            const float *x[TALL];
             v8 c[TALL][2];
             for (int r = 0; r < TALL; r++) {
                 x[r] = p->x + (first + r < p->rows ? first + r : p->rows - 1) * p->inputs;
@@ -683,7 +692,8 @@ FOR void affine_rows(const Affine *p) {
                 c[r][1] = get(p->bias + panel * COLUMNS + 8);
             }
             for (int64_t i = 0; i < p->inputs; i++) {
-                v8 low = get(weight + i * COLUMNS), high = get(weight + i * COLUMNS + 8);
+                int64_t at = (panel * p->inputs + i) * COLUMNS;
+                v8 low = weights_at(p, at, halved), high = weights_at(p, at + 8, halved);
                 for (int r = 0; r < TALL; r++) {
                     v8 a = all(x[r][i]);
                     c[r][0] = fused(a, low, c[r][0]);
@@ -696,4 +706,9 @@ FOR void affine_rows(const Affine *p) {
                 put(out + 8, activated(c[r][1], p->activation));
             }
         }
+}
+
+FOR void affine_rows(const Affine *p) {
+    if (p->halved) affine_by(p, 1);
+    else affine_by(p, 0);
 }

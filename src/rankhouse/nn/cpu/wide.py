@@ -252,13 +252,20 @@ def _bytes(rows: Tensor | ByteRows) -> ByteRows:
 
 
 class WideLinear:
-    """act(x Wᵀ + b) in fp32 for few rows, equal to the bit on every processor."""
+    """act(x Wᵀ + b) in fp32 for few rows, equal to the bit on every processor.
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, activation: Activation = "none") -> None:
+    Args:
+        halved: Whether the weight is rounded to bf16: reading it takes most of the time.
+    """
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, activation: Activation = "none", *, halved: bool = False
+    ) -> None:
         self._out, self._in = weight.shape
         panels = -(-self._out // _COLUMNS)
         whole = torch.zeros(panels * _COLUMNS, self._in)
         whole[: self._out] = weight.detach()
+        whole = whole.bfloat16() if halved else whole
         self._weight = whole.view(panels, _COLUMNS, self._in).transpose(1, 2).contiguous()
         self._bias = torch.zeros(panels * _COLUMNS)
         if bias is not None:
@@ -270,8 +277,9 @@ class WideLinear:
         rows = checked(rows.contiguous(), torch.float32, self._in)
         out = torch.empty(len(rows), len(self._bias))
         sizes = (len(rows), self._in, len(self._weight))
+        how = (self._activation, int(self._weight.dtype is torch.bfloat16))
         loop = _infer.affine if machine.INFER_LOOPS else _wide.affine
-        machine.call(loop, (rows, self._weight, self._bias, *sizes, self._activation, out))
+        machine.call(loop, (rows, self._weight, self._bias, *sizes, *how, out))
         return out[:, : self._out].contiguous()
 
     def add(self, rows: Tensor, x: Tensor) -> Tensor:

@@ -133,7 +133,7 @@ def linear(
         feeds: Whether a product reads the result, and nothing else does.
     """
     if machine.fits_wide(compute, weight.shape[1]) and compute.steady:
-        return wide.WideLinear(weight, bias, activation)
+        return wide.WideLinear(weight, bias, activation, halved=compute.halved)
     if machine.fits_wide(compute, *weight.shape):
         return wide.QuantisedLinear(weight, bias, activation, feeds=feeds)
     in_tiles = machine.TILES and weight.shape[1] % TILE == 0

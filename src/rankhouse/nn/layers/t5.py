@@ -87,7 +87,7 @@ class FirstStepLayer:
         def weight(part: str) -> Tensor:
             return state[f"{name}{part}.weight"].detach().float()
 
-        compute, h = compute.unquantised, sizes.heads
+        compute, h = compute.unquantised._replace(halved=True), sizes.heads
         self._itself = _linear(
             weight("0.SelfAttention.o") @ weight("0.SelfAttention.v"),
             compute,
