@@ -386,7 +386,7 @@ def test_a_tokenizer_of_a_class_that_is_not_known_is_its_tokenizer_json(checkpoi
     edit_config(tmp_path / "new", own, "tokenizer_config.json")
     new, old = (open_crossencoder(str(folder)) for folder in (tmp_path / "new", checkpoint("bert")))
     np.testing.assert_array_equal(NeuralRanker(new, fp32).score(pairs), NeuralRanker(old, fp32).score(pairs))
-    # transformers itself reads that one; not where only config.json names the class, of a type without its own
+    # Version 5 of transformers reads that one itself; not one of a type without a tokenizer of its own.
     (tmp_path / "new" / "tokenizer_config.json").unlink()
     config = {"model_type": "bloom", "tokenizer_class": "NewerTokenizer"}
     (tmp_path / "new" / "config.json").write_text(json.dumps(config))
@@ -400,9 +400,7 @@ def test_a_tokenizer_that_a_newer_version_wrote_is_refused_with_the_versions(che
     shutil.copytree(checkpoint("bert"), tmp_path / "new")
     edit_config(tmp_path / "new", {"transformers_version": "99.0"})
     (tmp_path / "new" / "tokenizer.json").write_text('{"model": {"type": "Unheard"}}')
-    with pytest.raises(
-        BadModel, match=r"tokenizer.json\" cannot be read .* transformers 99.0 wrote .* install"
-    ):
+    with pytest.raises(BadModel, match=r"tokenizer.json\" cannot be read .* transformers 99.0 wrote"):
         open_crossencoder(str(tmp_path / "new"))
 
 

@@ -320,9 +320,9 @@ def _unreadable(folder: Path, place: Path, why: str) -> str:
     writer, here = read_config(folder).get("transformers_version"), transformers.__version__
     versions = f"transformers {writer} wrote the checkpoint, here is {here}: " * (writer not in {None, here})
     return (
-        f'"{place / "tokenizer.json"}" cannot be read ({why}); {versions}if a newer version wrote it, install '
-        "that:  pip install -U transformers tokenizers  ; else fetch the folder again, or name another that "
-        'has a tokenizer: tokenizer="DIR"'
+        f'"{place / "tokenizer.json"}" cannot be read ({why}); {versions}if a newer version wrote it, '
+        "install that:  pip install -U transformers tokenizers  ; else fetch the folder again, or name "
+        'another that has a tokenizer: tokenizer="DIR"'
     )
 
 
