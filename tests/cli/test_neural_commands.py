@@ -80,6 +80,20 @@ def test_rerank_warns_of_what_was_not_read_and_splits(files, run, cross):
     assert "did not fit" not in whole.stderr
 
 
+def test_rerank_says_when_it_is_the_query_that_was_cut(files, run, cross):
+    (files / "short.jsonl").write_text(json.dumps({"id": "d", "text": "harbour pilots"}))
+    (files / "long.tsv").write_text("q1\t" + "who steers ships " * 60 + "\n")
+    (files / "short.run").write_text("q1 Q0 d 1 1.0 t\n")
+    assert run("index", "short.jsonl", "--out", "short.index").returncode == 0
+    asked = ["rerank", "--run", "short.run", "--queries", "long.tsv", "--index", "short.index", *CPU]
+    done = run(*asked, "--ranker", f"crossencoder({str(cross)!r})", "--out", "a.run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "tokens were not read (all of queries: shorten these" in done.stderr
+    assert "--split" not in done.stderr
+    said = json.loads(done.stdout)
+    assert said["tokens_lost"] == said["query_tokens_lost"] > 100
+
+
 def test_encode_search_dense_and_hybrid(files, run, encoder):
     said = f"biencoder({str(encoder)!r})"
     made = run("encode", "--index", "my.index", "--ranker", said, "--json", *CPU)

@@ -186,6 +186,7 @@ def test_what_is_not_read_is_counted(checkpoint, fp32):
     assert tokens == (12, 20) or tokens[1] == 20
     assert (ranker.report.seen, ranker.report.truncated) == (2, 1)
     assert ranker.report.tokens_lost >= 12 - SLOTS + 50 - 20
+    assert ranker.report.query_tokens_lost == 12 - SLOTS
 
 
 @pytest.mark.parametrize("head", HEADS)

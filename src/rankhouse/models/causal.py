@@ -189,7 +189,9 @@ def _begin_with(ids: Ragged, beginning: Sequence[int]) -> Tensor:
 def _without(batch: Packed, count: int) -> Packed:
     """Leave out the first ids of every row."""
     kept = batch.ids.positions() >= count
-    return Packed(Ragged(batch.ids.values[kept], batch.ids.lengths - count), batch.lost)
+    return Packed(
+        Ragged(batch.ids.values[kept], batch.ids.lengths - count), batch.lost, None, batch.query_lost
+    )
 
 
 def open_causal(
