@@ -127,10 +127,10 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
             )
             if not source.is_file():
                 others = "it is not read out of a pipe: write it into a file first, like  ... > corpus.jsonl"
-            raise WrongUse(
-                f"{source}: a corpus file ends in {_endings()} (each also with .gz or .zst, read as they are); "
-                f"{others}"
+            ends = (
+                f"{source}: a corpus file ends in {_endings()} (each also with .gz or .zst, read as they are)"
             )
+            raise WrongUse(f"{ends}; {others}")
         return [source]
     is_collection = any((source / name).is_dir() for name in ("qrels", "queries"))
     if is_collection and (found := _of_collection(source, "corpus")):
