@@ -147,7 +147,9 @@ class WordReader:
         # In training on crossed pairs, each passage stands beside every query of the batch.
         crossed = len(texts) <= len(pairs) // _CROSSED
         cut, query_cut = torch.tensor([lost, query_lost], dtype=torch.int64)
-        return TwoSided(Ragged.of(query_rows), Ragged.of(passage_rows), cut, crossed, query_cut)
+        return TwoSided(
+            Ragged.of(query_rows), Ragged.of(passage_rows), cut, crossed=crossed, query_lost=query_cut
+        )
 
     def rows(self, texts: Sequence[str], limit: int) -> Ragged:
         """Turn texts into word numbers, at most ``limit`` each."""
