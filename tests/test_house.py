@@ -125,8 +125,8 @@ def test_functions_take_few_parameters():
 # models: 50 for vectors of an encoder's tokens, and tables of texts. io: 40 for what an attack found in them.
 # nn: 115, explanation: 2 for windows that TK learns by compiled loops, some words at a time.
 # nn: 12, models: 4 for a CEDR that reads every layer's states from the packed encoder, in int8 too.
-# models: 86, training: 14, core: 14, serve: 6, cli: 2 for tokenizers of newer versions, what was cut of queries,
-# why a training ended, architectures by name, and signing out while files are read.
+# models: 86, training: 14, core: 14, serve: 6, cli: 2 for tokenizers of newer versions, what was cut of
+# queries, why a training ended, architectures by name, and signing out while files are read.
 BUDGETS = {
     "cli": (4_851, 4_020),
     "cluster": (1_623, 1_603),
