@@ -125,23 +125,25 @@ def test_functions_take_few_parameters():
 # models: 50 for vectors of an encoder's tokens, and tables of texts. io: 40 for what an attack found in them.
 # nn: 115, explanation: 2 for windows that TK learns by compiled loops, some words at a time.
 # nn: 12, models: 4 for a CEDR that reads every layer's states from the packed encoder, in int8 too.
+# models: 86, training: 14, core: 14, serve: 6, cli: 2 for tokenizers of newer versions, what was cut of
+# queries, why a training ended, architectures by name, and signing out while files are read.
 BUDGETS = {
-    "cli": (4_849, 4_020),
+    "cli": (4_851, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_339, 1_100),
-    "serve": (12_602, 9_110),
+    "serve": (12_608, 9_110),
     "recipes": (2_621, 2_597),
     "demo": (437, 437),
-    "jobs adaptation": (3_721, 2_500),
+    "jobs adaptation": (3_711, 2_500),
     "systems": (2_835, 1_900),
-    "training explanation stores": (12_423, 11_700),
-    "index models ranking labels evaluation": (25_727, 19_100),
-    "text nn page": (7_831, 6_390),
+    "training explanation stores": (12_437, 11_700),
+    "index models ranking labels evaluation": (25_817, 19_100),
+    "text nn page": (7_840, 6_390),
     "io": (6_801, 3_300),
-    "core": (2_810, 1_850),
+    "core": (2_824, 1_850),
     "hosts": (2_076, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 87_821, 66_000
+MOST_ALL, PLANNED_ALL = 87_946, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

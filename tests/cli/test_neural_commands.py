@@ -80,6 +80,36 @@ def test_rerank_warns_of_what_was_not_read_and_splits(files, run, cross):
     assert "did not fit" not in whole.stderr
 
 
+def test_rerank_says_when_it_is_the_query_that_was_cut(files, run, cross):
+    (files / "short.jsonl").write_text(json.dumps({"id": "d", "text": "harbour pilots"}))
+    (files / "long.tsv").write_text("q1\t" + "who steers ships " * 60 + "\n")
+    (files / "short.run").write_text("q1 Q0 d 1 1.0 t\n")
+    assert run("index", "short.jsonl", "--out", "short.index").returncode == 0
+    asked = ["rerank", "--run", "short.run", "--queries", "long.tsv", "--index", "short.index", *CPU]
+    done = run(*asked, "--ranker", f"crossencoder({str(cross)!r})", "--out", "a.run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "tokens were not read (all of queries: shorten these" in done.stderr
+    assert "--split" not in done.stderr
+    said = json.loads(done.stdout)
+    assert said["tokens_lost"] == said["query_tokens_lost"] > 100
+
+
+def test_vectors_of_another_precision_are_refused_with_what_to_do(files, run, encoder):
+    said = f"biencoder({str(encoder)!r})"
+    assert run("encode", "--index", "my.index", "--ranker", said, "--precision", "bf16").returncode == 0
+    asked = ["search", "--index", "my.index", "--queries", "queries.tsv", "--model", f"dense({said!r})"]
+    refused = run(*asked, "--out", "dense.run", "--precision", "fp32")
+    assert refused.returncode == 1
+    assert (
+        "was encoded in bf16, the queries would be in fp32; search with  --precision bf16" in refused.stderr
+    )
+    assert "(adapt), encode again:  rankhouse encode ... --precision fp32 --overwrite" in refused.stderr
+    assert run(*asked, "--out", "dense.run", "--precision", "bf16").returncode == 0
+    again = run("encode", "--index", "my.index", "--ranker", said, "--precision", "fp32", "--overwrite")
+    assert again.returncode == 0, again.stderr
+    assert run(*asked, "--out", "new.run", "--precision", "fp32").returncode == 0
+
+
 def test_encode_search_dense_and_hybrid(files, run, encoder):
     said = f"biencoder({str(encoder)!r})"
     made = run("encode", "--index", "my.index", "--ranker", said, "--json", *CPU)

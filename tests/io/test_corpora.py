@@ -206,6 +206,18 @@ def test_queries_are_read_out_of_a_pipe(content):
     os.close(end)
 
 
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no descriptors by name here")
+def test_documents_out_of_a_pipe_are_refused_with_what_to_do():
+    end, into = os.pipe()
+    for name in (f"/dev/fd/{end}", "-"):
+        with pytest.raises(
+            WrongUse, match=r"not read out of a pipe: write it into a file first, like  \.\.\. > "
+        ):
+            list(read_documents(name))
+    os.close(into)
+    os.close(end)
+
+
 def test_an_array_of_documents_is_read(tmp_path):
     path = corpus(tmp_path, '[\n{"id": 1, "text": "[a]"},\n\n{"id": 2,\n"text": "b"}, {"id": 3}]', "c.json")
     with pytest.raises(BadData, match=r'c\.json, line 5: the record has no "text"'):

@@ -91,6 +91,13 @@ def test_ids_of_prompts_are_those_of_their_makers(name, decoder):
             name, tokenizer, pair.query.text, pair.passage.text, room
         )
     assert batch.lost.max() > 1_000
+    assert (batch.query_lost <= batch.lost).all()
+    long, short = "grain prices rose " * 700, "storm"
+    cut = model.encode(
+        [Pair(Query("q", one), Passage("d", 0, other)) for one, other in ((long, short), (short, long))]
+    )
+    assert cut.query_lost[0] == cut.lost[0] > 1_000
+    assert cut.query_lost[1] == 0 < cut.lost[1]
     assert len(batch.ids.values) > batch.lengths.sum() - 1
 
 

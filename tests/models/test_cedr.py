@@ -186,6 +186,7 @@ def test_what_is_not_read_is_counted(checkpoint, fp32):
     assert tokens == (12, 20) or tokens[1] == 20
     assert (ranker.report.seen, ranker.report.truncated) == (2, 1)
     assert ranker.report.tokens_lost >= 12 - SLOTS + 50 - 20
+    assert ranker.report.query_tokens_lost == 12 - SLOTS
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -269,8 +270,9 @@ def test_the_seed_draws_the_head(checkpoint):
 def test_faults_are_explained(checkpoint):
     with pytest.raises(WrongUse, match="it is trained: run  rankhouse train"):
         open_model(f'cedr_knrm("{checkpoint("bert_plain")}")')
-    for kind in ("distilbert", "deberta", "modernbert", "mpnet"):
-        with pytest.raises(BadModel, match="CEDR reads encoders like BERT"):
+    refused = {"distilbert": "a DistilBERT", "deberta": "a DeBERTa", "modernbert": "a ModernBERT"}
+    for kind, name in (refused | {"mpnet": "an MPNet"}).items():
+        with pytest.raises(BadModel, match=f"is {name} checkpoint; CEDR reads encoders like BERT"):
             begun(checkpoint(kind), "knrm")
     with pytest.raises(WrongUse, match="query_length=61: .* leaves none for the passage; give 60 or less"):
         begun(checkpoint("bert_plain"), "knrm", query_length=61)

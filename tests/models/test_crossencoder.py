@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.hosts import sentence_transformers
 from rankhouse.models import bundle
 from rankhouse.models.cedr_design import CEDRDesign
+from rankhouse.models.checkpoint import load_tokenizer
 from rankhouse.models.crossencoder import open_crossencoder
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.transformer_encoders import by_length, is_packable
@@ -375,6 +377,31 @@ def test_a_checkpoint_without_tokenizer_is_refused_and_another_can_be_named(
     np.testing.assert_array_equal(
         NeuralRanker(helped, fp32).score(pairs), NeuralRanker(own, fp32).score(pairs)
     )
+
+
+def test_a_tokenizer_of_a_class_that_is_not_known_is_its_tokenizer_json(checkpoint, tmp_path, pairs, fp32):
+    shutil.copytree(checkpoint("bert"), tmp_path / "new")
+    own = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+    own |= {"tokenizer_class": "NewerTokenizer", "extra_special_tokens": ["[unused0]"]}
+    edit_config(tmp_path / "new", own, "tokenizer_config.json")
+    new, old = (open_crossencoder(str(folder)) for folder in (tmp_path / "new", checkpoint("bert")))
+    np.testing.assert_array_equal(NeuralRanker(new, fp32).score(pairs), NeuralRanker(old, fp32).score(pairs))
+    # Version 5 of transformers reads that one itself; not one of a type without a tokenizer of its own.
+    (tmp_path / "new" / "tokenizer_config.json").unlink()
+    config = {"model_type": "bloom", "tokenizer_class": "NewerTokenizer"}
+    (tmp_path / "new" / "config.json").write_text(json.dumps(config))
+    tokenizer, segments, _ = load_tokenizer(tmp_path / "new", None)
+    known, _, _ = load_tokenizer(Path(checkpoint("bert")), None)
+    assert tokenizer.encode("bread").ids == known.encode("bread").ids
+    assert not segments
+
+
+def test_a_tokenizer_that_a_newer_version_wrote_is_refused_with_the_versions(checkpoint, tmp_path):
+    shutil.copytree(checkpoint("bert"), tmp_path / "new")
+    edit_config(tmp_path / "new", {"transformers_version": "99.0"})
+    (tmp_path / "new" / "tokenizer.json").write_text('{"model": {"type": "Unheard"}}')
+    with pytest.raises(BadModel, match=r"tokenizer.json\" cannot be read .* transformers 99.0 wrote"):
+        open_crossencoder(str(tmp_path / "new"))
 
 
 def test_wrong_words_are_refused_with_the_choices(checkpoint):

@@ -133,5 +133,5 @@ def test_faults_are_explained(checkpoint, fp32):
     ranker = DuoT5Ranker(model, fp32)
     with pytest.raises(BadModel, match='comparing documents "d0" and "d1" for query "q" gives no number'):
         ranker.preferences(Query("q", "storm"), passages_of(3))
-    with pytest.raises(BadModel, match="monot5 reads T5 and mT5 only"):
+    with pytest.raises(BadModel, match="is a BERT checkpoint; monot5 reads T5 and mT5 only"):
         open_duot5(checkpoint("bert"))

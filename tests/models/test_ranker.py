@@ -178,9 +178,20 @@ def test_where_memory_does_not_suffice_the_batch_is_halved(fp32):
 
 def test_what_is_lost_is_counted(fp32):
     engine = Engine(fp32)
-    batch = Packed(Ragged.of([[1]] * 3), torch.tensor([0, 4, 2]))
+    batch = Packed(Ragged.of([[1]] * 3), torch.tensor([0, 4, 2]), None, torch.tensor([0, 1, 2]))
     engine.run([0, 1, 2], lambda _: batch, lambda b: torch.zeros(len(b)), np.empty(3, np.float32))
     assert (engine.report.seen, engine.report.truncated, engine.report.tokens_lost) == (3, 2, 6)
+    assert engine.report.query_tokens_lost == 3
+
+
+@pytest.mark.quick("bert", "t5")
+def test_what_is_lost_of_queries_is_told_from_what_is_lost_of_passages(model, fp32):
+    long, ranker = "grain " * 200, NeuralRanker(model, fp32)
+    ranker.score([Pair(Query("q", "storm"), Passage("d", 0, long))])
+    assert ranker.report.query_tokens_lost == 0 < ranker.report.tokens_lost
+    ranker = NeuralRanker(model, fp32)
+    ranker.score([Pair(Query("q", long), Passage("d", 0, "storm"))])
+    assert ranker.report.query_tokens_lost == ranker.report.tokens_lost > 100
 
 
 def test_batches_are_as_large_as_suits_model_and_device(checkpoint, fp32):

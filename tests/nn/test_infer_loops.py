@@ -319,8 +319,10 @@ def test_fp32_and_odd_widths_are_left_to_pytorch():
 def test_int8_is_refused_where_something_else_would_be_computed():
     with pytest.raises(WrongUse, match="not for CUDA"):
         machine.require_int8(INT8._replace(device=torch.device("cuda")), "this encoder", (32,))
-    with pytest.raises(WrongUse, match="not DebertaV2Model"):
+    with pytest.raises(WrongUse, match="not this DebertaV2Model"):
         machine.require_int8(INT8, "DebertaV2Model")
+    with pytest.raises(WrongUse, match="T5 with its decoder, .* not this T5EncoderModel"):
+        machine.require_int8(INT8, "T5EncoderModel")
     with pytest.raises(WrongUse, match="multiples of 16"):
         machine.require_int8(INT8, "this T5", (32, 24))
     machine.require_int8(INT8, "this T5", (32, 48))

@@ -251,7 +251,9 @@ def test_only_who_has_a_key_sees_how_far_the_reading_is(folder, reading, tmp_pat
     came = client.post("/login", f"key={KEY}&next=/".encode(), urlencoded)
     assert came.status == 303
     cookie = came.headers["set-cookie"].partition(";")[0]
-    assert "1 of 4 files read" in shown(client.get("/", Cookie=cookie, **HTML))
+    early = client.get("/", Cookie=cookie, **HTML)
+    assert "1 of 4 files read" in shown(early)
+    assert b'action="/logout"><button title="Signed in as anna">Sign out</button>' in early.body
     assert client.post("/logout", b"", {**urlencoded, "Cookie": cookie}).status == 303
     assert client.get("/search?query=a", Authorization=f"Bearer {KEY}").status == 503
     deeds = [

@@ -67,12 +67,24 @@ def test_what_came_out_is_in_the_folder(toy, fresh, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {
         "log.jsonl", "settings.json", "outcome.json", "ranker", "untaught.run",
     }  # fmt: skip
-    assert outcome.epochs == 3
+    assert (outcome.epochs, outcome.stopped, outcome.ended) == (3, "", "all of epochs=3 are over")
     assert [step for step, _ in outcome.validations] == [0, 6, 12, 18]
     assert outcome.best == max(value for _, value in outcome.validations)
     assert (
         outcome.validations[[s for s, _ in outcome.validations].index(outcome.best_step)][1] == outcome.best
     )
+
+
+@pytest.mark.parametrize(
+    ("steps", "ended"),
+    [
+        (18, "steps=18 are done"),
+        (40, "all of epochs=3 are over, after 18 steps; steps=40 would take --epochs 7"),
+    ],
+)
+def test_what_ends_a_training_is_said(toy, fresh, tmp_path, steps, ended):
+    outcome = fit(fresh("knrm"), toy.examples, quick("knrm", steps=steps), tmp_path)
+    assert (outcome.steps, outcome.stopped, outcome.ended) == (18, "", ended)
 
 
 def test_a_finished_training_given_again_is_given_back(toy, fresh, tmp_path):
@@ -173,7 +185,7 @@ def test_training_ends_when_validation_no_longer_rises(toy, fresh, tmp_path):
     settings = quick("knrm", rate=1e-12, epochs=50, patience=3)
     with pytest.warns(RankhouseWarning, match="no validation was better"):
         outcome = fit(fresh("knrm"), toy.examples, settings, tmp_path, toy.validation)
-    assert outcome.stopped == "no gain in 3 validations"
+    assert outcome.stopped == outcome.ended == "no gain in 3 validations"
     assert len(outcome.validations) == 4
     assert outcome.best_step == 0
 

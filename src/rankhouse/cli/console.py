@@ -87,11 +87,11 @@ def report_skips(skips: Skips) -> None:
 def warn_of_truncation(ranker: NeuralRanker | DuoT5Ranker, name: str) -> None:
     """Say how much of the passages that a ranker has scored it could not read."""
     seen = ranker.report
+    unread = progress_of.unread_tokens(seen.tokens_lost, seen.query_tokens_lost)
     if seen.truncated:
         warn(
             f"{seen.truncated:,} of {seen.seen:,} passages did not fit into {ranker.max_length} tokens, "
-            f"the most that {name} reads; {seen.tokens_lost:,} tokens were not read (cut smaller passages "
-            "with --split)"
+            f"the most that {name} reads; {unread}"
         )
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 UNCOUNTED = ("bytes", "words", "work")  # units of which only the share is shown
 LINE_EVERY = 30.0  # seconds between two lines of progress where no bar can be drawn
@@ -109,6 +109,20 @@ def clock(seconds: float) -> str:
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number of things in words: "1 document", "2,000 documents"."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+LOST: Final = ("truncated", "tokens_lost", "query_tokens_lost")
+"""Names of what rankers count of what they did not read."""
+CUT_SMALLER: Final = "cut smaller passages with --split"
+
+
+def unread_tokens(lost: int, of_queries: int, advice: str = CUT_SMALLER) -> str:
+    """Say how many tokens were not read, and what to do: --split shortens passages, not queries."""
+    said = [advice] if lost > of_queries else []
+    if of_queries:
+        share = f"{of_queries:,} of them" if said else "all"
+        said.append(f"{share} of queries: shorten these, or give a larger query_length or max_length")
+    return f"{lost:,} tokens were not read ({'; '.join(said)})"
 
 
 class _Speaker:

@@ -240,11 +240,21 @@ class EncodedData(DataFolder[E]):
     def require_encoder(self, encoder: _Named) -> Self:
         """Refuse (BadIndex) queries that another encoder encodes than the documents'."""
         if encoder.fingerprint != self.state.encoder:
-            raise BadIndex(
-                f"{self.folder}: was encoded by {self.state.encoder}, the queries would be by "
-                f"{encoder.fingerprint}; search with the encoder that made the {self.what}, or encode again"
-            )
+            how = encoded_otherwise(self.state.encoder, encoder.fingerprint, self.what)
+            raise BadIndex(f"{self.folder}: was encoded {how}")
         return self
+
+
+def encoded_otherwise(made: str, asked: str, what: str) -> str:
+    """Say what encoded documents, what would encode the queries, and what to do; both are fingerprints."""
+    (encoder, _, had), (same, _, here) = made.rpartition("-"), asked.rpartition("-")
+    if encoder == same and {had, here} <= {"fp32", "bf16", "int8"}:
+        return (
+            f"in {had}, the queries would be in {here}; search with  --precision {had} , or, for a command "
+            f"without that option (adapt), encode again:  rankhouse encode ... --precision {here} --overwrite"
+        )
+    search = f"search with the encoder that made the {what}, or encode again"
+    return f"by {made}, the queries would be by {asked}; {search}"
 
 
 def encoded_folder(index: Path | str, what: str, name: str) -> Path:

@@ -121,11 +121,16 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
         MissingInput: The folder holds no corpus file.
     """
     if not source.is_dir():
-        if source.exists() and not is_corpus(source):
-            raise WrongUse(
-                f"{source}: a corpus file ends in {_endings()} (each also with .gz or .zst); "
+        if (source.exists() or str(source) == "-") and not is_corpus(source):
+            others = (
                 f'"{kind_of(source) or source.name}" is not one of them; for others:  rankhouse up FOLDER'
             )
+            if not source.is_file():
+                others = "it is not read out of a pipe: write it into a file first, like  ... > corpus.jsonl"
+            ends = (
+                f"{source}: a corpus file ends in {_endings()} (each also with .gz or .zst, read as they are)"
+            )
+            raise WrongUse(f"{ends}; {others}")
         return [source]
     is_collection = any((source / name).is_dir() for name in ("qrels", "queries"))
     if is_collection and (found := _of_collection(source, "corpus")):
@@ -330,12 +335,7 @@ def _query(record: dict[str, Any], path: Path, line: int, keys: tuple[str, ...])
 
 
 def write_queries(queries: Iterable[Query], path: Path) -> None:
-    """Write queries as JSON lines, whole or not at all.
-
-    Args:
-        queries: In the order of the file.
-        path: The file; .gz and .zst compress.
-    """
+    """Write queries as JSON lines in their order, whole or not at all; .gz and .zst compress."""
     write_lines(path, (query._asdict() for query in queries))
 
 

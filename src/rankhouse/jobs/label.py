@@ -17,7 +17,7 @@ from rankhouse.core import notation
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, MissingInput, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Query, Ranker
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import LOST, Progress, unread_tokens
 from rankhouse.core.run import Run
 from rankhouse.core.scores import scale_of
 from rankhouse.index.index import Index
@@ -107,10 +107,10 @@ class LabelJob(OfQueries, ComputeOptions):
         plan = replace(ready.plan, answers=[shard.folder / _ANSWERS for shard in shards])
         _, result = ready.label(out, plan, options.report)
         reports = read_reports(shards)
-        truncated, lost = (sum(one[name] for one in reports) for name in ("truncated", "tokens_lost"))
-        warnings = [*result.warnings, *([_truncation(truncated, lost)] if truncated else [])]
+        lost = {name: sum(one[name] for one in reports) for name in LOST}
+        warnings = [*result.warnings, *_truncation(*lost.values())]
         seconds = time.perf_counter() - started + sum(one["seconds"] for one in reports)
-        facts = {"seconds": round(seconds, 3), "truncated": truncated, "tokens_lost": lost}
+        facts = {"seconds": round(seconds, 3)} | lost
         return result._replace(facts=result.facts | facts, warnings=warnings)
 
     def _refuse_changed_inputs(self, shard: ShardFolder) -> None:
@@ -154,7 +154,7 @@ class LabelWorker:
 
     def run(self, shard: Shard, folder: Path, progress: Progress) -> CommandResult:
         """Ask about the pairs of a shard."""
-        truncated, lost = self._unread()
+        before = self._unread()
         mine = list(self._rows.run)[shard.start : shard.stop]
         pairs = collect(
             self._ready.rule,
@@ -164,15 +164,13 @@ class LabelWorker:
             plan=self._ready.plan,
             progress=progress,
         )
-        now = self._unread()
-        truncated, lost = now[0] - truncated, now[1] - lost
-        facts = {"queries": len(mine), "pairs": pairs, "truncated": truncated, "tokens_lost": lost}
-        cut = [_truncation(truncated, lost)] if truncated else []
-        return CommandResult(facts, warnings=[*self._ready.leaks, *cut])
+        lost = {name: now - before[name] for name, now in self._unread().items()}
+        facts = {"queries": len(mine), "pairs": pairs} | lost
+        return CommandResult(facts, warnings=[*self._ready.leaks, *_truncation(*lost.values())])
 
-    def _unread(self) -> tuple[int, int]:
+    def _unread(self) -> dict[str, int]:
         reports = [ranker.report for ranker in self._teachers.neural.values()]
-        return sum(one.truncated for one in reports), sum(one.tokens_lost for one in reports)
+        return {name: sum(getattr(one, name) for one in reports) for name in LOST}
 
 
 class _KnownTeacher:
@@ -198,11 +196,9 @@ class _KnownTeachers:
         return _KnownTeacher(found[f"weights of teacher {number}"], found[f"scale of teacher {number}"])
 
 
-def _truncation(truncated: int, lost: int) -> str:
-    return (
-        f"{truncated:,} passages did not fit into the teachers; {lost:,} tokens were not read (cut "
-        "smaller passages with --split)"
-    )
+def _truncation(truncated: int, lost: int, of_queries: int) -> list[str]:
+    unread = unread_tokens(lost, of_queries)
+    return [f"{truncated:,} passages did not fit into the teachers; {unread}"] if truncated else []
 
 
 @dataclass(frozen=True)

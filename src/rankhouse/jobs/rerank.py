@@ -13,7 +13,7 @@ import numpy as np
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, name_few
 from rankhouse.core.nouns import Query, by_id, fingerprint_of, require_texts
-from rankhouse.core.progress import Progress, counted
+from rankhouse.core.progress import CUT_SMALLER, LOST, Progress, counted, unread_tokens
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
 
 _ROWS: Final = "rows.run"
-_ADVICE: Final = "cut smaller passages with --split"
 _COUNTS: Final = (
     "seconds", "stored", "queries", "documents", "passages", "cached", "tail", "unknown", "without_text",
-    "dropped_words", "truncated", "tokens_lost",
+    "dropped_words", *LOST,
 )  # fmt: skip
 
 
@@ -143,7 +142,7 @@ class RerankWorker:
         else:
             limit = f"{self.ranker.max_length} tokens, the most that {job.ranker} reads"
             speed, cached = f"{rate:,.0f} passages/s", f" ({facts['cached']:,} from the cache)"
-            advice = _ADVICE
+            advice = CUT_SMALLER
         message = f"{_counts(facts, job.read)}{cached} in {done.seconds:.2f} s ({speed}); written to {out}"
         if times := ", ".join(f"{name} {value:.3f}" for name, value in facts["per_query"].items()):
             message += f"\nseconds a query: {times}"
@@ -159,14 +158,11 @@ class RerankWorker:
     def _write(self, done: reranking.RerankedRun, out: Path) -> None:
         write_run(done.run, out, self._job.tag or reranking.ranker_tag(self.ranker))
 
-    def _report(
-        self, done: reranking.RerankedRun, truncated: int = 0, tokens_lost: int = 0
-    ) -> dict[str, Any]:
-        """Return how a rerank went; truncated and lost were texts before it."""
+    def _report(self, done: reranking.RerankedRun, before: Sequence[int] = (0, 0, 0)) -> dict[str, Any]:
+        """Return how a rerank went; ``before`` it, so much was lost already."""
         read, by_store = self.ranker.report, done.stored.scored if done.stored else 0
         facts = {"seconds": round(done.seconds, 3), "stored": by_store} | vars(done.report)
-        lost = {"truncated": read.truncated - truncated, "tokens_lost": read.tokens_lost - tokens_lost}
-        return facts | lost
+        return facts | {name: getattr(read, name) - n for name, n in zip(LOST, before, strict=True)}
 
     def run(self, shard: Shard, folder: Path, progress: Progress) -> CommandResult:
         """Rerank the queries of a shard."""
@@ -175,14 +171,14 @@ class RerankWorker:
         if shard.start == 0:  # queries that are not in the run at all are reported once
             wanted |= {query.id for query in self._queries if query.id not in self._run}
         read = self.ranker.report
-        before = read.truncated, read.tokens_lost
+        before = [getattr(read, name) for name in LOST]
         asked = [query for query in self._queries if query.id in wanted]
         done = self._rerank(self._run.restrict(mine), asked, progress)
         if done.stored is not None:
             state = done.stored.store.state
             self._store = f"{state.name}, {state.documents} documents"
         self._write(done, folder / _ROWS)
-        facts = self._report(done, *before)
+        facts = self._report(done, before)
         return CommandResult(facts, warnings=_losses(facts, _read_of(facts, self._job.read)))
 
 
@@ -216,15 +212,13 @@ def _read_of(facts: Mapping[str, Any], read: str) -> str:
 
 
 def _losses(
-    facts: Mapping[str, Any], read: str, limit: str = "the ranker", advice: str = _ADVICE
+    facts: Mapping[str, Any], read: str, limit: str = "the ranker", advice: str = CUT_SMALLER
 ) -> list[str]:
     """Return what the user should know of texts that were not read."""
     warnings = []
     if facts["truncated"]:
-        warnings.append(
-            f"{facts['truncated']:,} of {read} did not fit into {limit}; "
-            f"{facts['tokens_lost']:,} tokens were not read ({advice})"
-        )
+        unread = unread_tokens(facts["tokens_lost"], facts["query_tokens_lost"], advice)
+        warnings.append(f"{facts['truncated']:,} of {read} did not fit into {limit}; {unread}")
     if facts["dropped_words"]:
         warnings.append(f"{facts['dropped_words']:,} words are in no passage; --split says how many it keeps")
     return warnings

@@ -32,7 +32,7 @@ from rankhouse.models.checkpoint import (
     read_config,
     read_json,
 )
-from rankhouse.models.checkpoint_kinds import is_chain, require
+from rankhouse.models.checkpoint_kinds import is_chain, require, with_article
 from rankhouse.models.contract import Objective
 from rankhouse.models.crossencoder import SCALES, Scale, scaled
 from rankhouse.models.monot5 import target_id
@@ -161,9 +161,9 @@ class CausalRanker(PairModel):
         near = 1e-4 if states.dtype is torch.float32 else 0.02
         if not torch.allclose(own, theirs, rtol=near, atol=near):
             raise BadModel(
-                f'"{folder}" is a {type(net).__name__}, whose output layer does more than multiply (a '
-                "bias, a factor, a layer before it); this version cannot compute it; use another checkpoint "
-                "(rankhouse models  lists some)"
+                f'"{folder}" is {with_article(type(net).__name__)}, whose output layer does more than '
+                "multiply (a bias, a factor, a layer before it); this version cannot compute it; use another "
+                "checkpoint (rankhouse models  lists some)"
             )
 
     def _capped(self, logits: Tensor) -> Tensor:
@@ -189,7 +189,9 @@ def _begin_with(ids: Ragged, beginning: Sequence[int]) -> Tensor:
 def _without(batch: Packed, count: int) -> Packed:
     """Leave out the first ids of every row."""
     kept = batch.ids.positions() >= count
-    return Packed(Ragged(batch.ids.values[kept], batch.ids.lengths - count), batch.lost)
+    return Packed(
+        Ragged(batch.ids.values[kept], batch.ids.lengths - count), batch.lost, None, batch.query_lost
+    )
 
 
 def open_causal(

@@ -197,14 +197,11 @@ class CEDR(CheckpointModel):
         query, passage = self.policy["query_length"], self.policy["passage_length"]
         asked = self._texts(pair.query.text for pair in pairs)
         read = self._texts(pair.passage.text for pair in pairs)
-        totals = torch.tensor(
-            [a.total + b.total for a, b in zip(asked, read, strict=True)], dtype=torch.int64
-        )
-        sides = (
-            Ragged.of([one.kept[:query] for one in asked]),
-            Ragged.of([one.kept[:passage] for one in read]),
-        )
-        return TwoSided(*sides, totals - sides[0].lengths - sides[1].lengths)
+        queries = Ragged.of([one.kept[:query] for one in asked])
+        passages = Ragged.of([one.kept[:passage] for one in read])
+        query_lost = torch.tensor([one.total for one in asked], dtype=torch.int64) - queries.lengths
+        lost = query_lost + torch.tensor([one.total for one in read], dtype=torch.int64) - passages.lengths
+        return TwoSided(queries, passages, lost, query_lost=query_lost)
 
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,), with gradients where they are on.

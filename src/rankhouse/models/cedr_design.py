@@ -24,6 +24,7 @@ from rankhouse.models.checkpoint import (
     read_assets,
     read_config,
 )
+from rankhouse.models.checkpoint_kinds import with_article
 from rankhouse.models.crossencoder import CHAIN, SIMILARITY
 from rankhouse.models.sentence_transformers import own_ranker, transformer_of
 from rankhouse.models.transformer_encoders import is_like_bert, length_limit, reads_segments
@@ -67,8 +68,8 @@ class CEDRDesign:
         config: Any = network.config
         if not is_like_bert(config):
             raise BadModel(
-                f'"{self.path}" is a {config.model_type} checkpoint; CEDR reads encoders like BERT, whose '
-                "tokens have absolute positions: bert, electra, roberta, xlm-roberta, camembert"
+                f'"{self.path}" is {with_article(config.model_type)} checkpoint; CEDR reads encoders like '
+                "BERT, whose tokens have absolute positions: BERT, ELECTRA, RoBERTa, XLM-RoBERTa, CamemBERT"
             )
         policy = {
             "max_length": self.query_length + self.passage_length,

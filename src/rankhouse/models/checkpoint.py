@@ -256,22 +256,13 @@ def load_tokenizer(
 
     Raises BadModel: there is none, or none that works without Python code.
     """
-    from transformers import AutoConfig, AutoTokenizer  # noqa: PLC0415  # slow to import
-
     place = Path(given) if given is not None else folder
     try:
         with quiet():
-            config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            tokenizer = AutoTokenizer.from_pretrained(
-                place, config=config, local_files_only=True, trust_remote_code=False
-            )
+            tokenizer = _open_tokenizer(folder, place)
             backend = tokenizer.backend_tokenizer
     except Exception as error:
-        raise BadModel(
-            f'"{place}" holds no tokenizer that can be read ({_first_line(error)}); it needs tokenizer.json, '
-            "vocab.txt or spiece.model beside the weights, or name another folder that has one: "
-            'tokenizer="DIR"'
-        ) from error
+        raise BadModel(_unreadable(folder, place, _first_line(error))) from error
     if not _holds_tokenizer(place):
         raise BadModel(
             f'"{place}" holds no tokenizer: none of tokenizer.json, vocab.txt, vocab.json, *.model; copy it '
@@ -287,6 +278,52 @@ def load_tokenizer(
             made.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
     segments = "token_type_ids" in tokenizer.model_input_names
     return made, segments, own.get("max_seq_length") or min(int(tokenizer.model_max_length), 1_000_000)
+
+
+def _open_tokenizer(folder: Path, place: Path) -> Any:  # noqa: ANN401  # transformers has few types
+    """Open a tokenizer as transformers does.
+
+    Of a class that this transformers lacks, it is what tokenizer.json says: newer versions name classes that
+    do nothing else.
+    """
+    import transformers  # noqa: PLC0415  # slow to import
+
+    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    try:
+        return transformers.AutoTokenizer.from_pretrained(
+            place, config=config, local_files_only=True, trust_remote_code=False
+        )
+    except (AttributeError, ValueError):
+        path = place / "tokenizer_config.json"
+        settings = read_json(path) if path.is_file() else {}
+        kind = settings.get("tokenizer_class") or getattr(config, "tokenizer_class", None) or ""
+        is_known = any(hasattr(transformers, kind + fast) for fast in ("", "Fast"))
+        if not kind or is_known or "auto_map" in settings or not (place / "tokenizer.json").is_file():
+            raise
+        return transformers.PreTrainedTokenizerFast.from_pretrained(
+            place,
+            local_files_only=True,
+            model_input_names=settings.get("model_input_names", ["input_ids", "attention_mask"]),
+            extra_special_tokens={},  # a list in newer versions; tokenizer.json holds them
+        )
+
+
+def _unreadable(folder: Path, place: Path, why: str) -> str:
+    """Say what to do about a tokenizer that cannot be read."""
+    import transformers  # noqa: PLC0415  # slow to import
+
+    if not (place / "tokenizer.json").is_file():
+        return (
+            f'"{place}" holds no tokenizer that can be read ({why}); it needs tokenizer.json, vocab.txt or '
+            'spiece.model beside the weights, or name another folder that has one: tokenizer="DIR"'
+        )
+    writer, here = read_config(folder).get("transformers_version"), transformers.__version__
+    versions = f"transformers {writer} wrote the checkpoint, here is {here}: " * (writer not in {None, here})
+    return (
+        f'"{place / "tokenizer.json"}" cannot be read ({why}); {versions}if a newer version wrote it, '
+        "install that:  pip install -U transformers tokenizers  ; else fetch the folder again, or name "
+        'another that has a tokenizer: tokenizer="DIR"'
+    )
 
 
 @contextmanager

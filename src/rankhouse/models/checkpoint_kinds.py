@@ -7,6 +7,7 @@ was trained as), then the architecture in ``config.json``.
 from __future__ import annotations
 
 import json
+import re
 from ast import literal_eval
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -52,6 +53,14 @@ KINDS: Final = {
     "other": Kind("a network that does not rank texts"),
     "unknown": Kind("a checkpoint that names no architecture", advice='say its family:  biencoder("DIR")'),
 }
+_NAMES = {  # model_type -> the name in its paper
+    "albert": "ALBERT", "bart": "BART", "bert": "BERT", "camembert": "CamemBERT", "deberta": "DeBERTa",
+    "deberta-v2": "DeBERTa", "distilbert": "DistilBERT", "electra": "ELECTRA", "gemma": "Gemma",
+    "gpt2": "GPT-2", "llama": "Llama", "longformer": "Longformer", "mistral": "Mistral",
+    "modernbert": "ModernBERT", "mpnet": "MPNet", "mt5": "mT5", "qwen2": "Qwen2", "qwen3": "Qwen3",
+    "roberta": "RoBERTa", "t5": "T5", "xlm-roberta": "XLM-RoBERTa", "xlnet": "XLNet",
+}  # fmt: skip
+_LIKE_A_VOWEL = re.compile("[aeio]|x[lm]|m[tp]", re.IGNORECASE)  # ELECTRA, XLNet, MPNet, mT5
 _ADVICE = (
     "this version cannot compute it; use another checkpoint: a cross-encoder, a bi-encoder or a monoT5 "
     "(rankhouse models  lists some)"
@@ -83,6 +92,12 @@ _ENDINGS = {  # of an architecture's name -> kind
     "ColBERT": "colbert",
     "ForRetrieval": "other",
 }
+
+
+def with_article(name: str) -> str:
+    """Return "an ELECTRA", "a BERT" for a model type of config.json, or the name of a network's class."""
+    name = _NAMES.get(name, name)
+    return f"{'an' if _LIKE_A_VOWEL.match(name) else 'a'} {name}"
 
 
 class Module(NamedTuple):

@@ -44,6 +44,11 @@ class Batch(Protocol):
         """(n,) int64: tokens of the text that did not fit; 0 where nothing was cut."""
         ...
 
+    @property
+    def query_lost(self) -> Tensor | None:
+        """(n,) int64: the query's among them; None where that is not known, or there is none."""
+        ...
+
     def take(self, rows: Tensor) -> Self:
         """Return these rows, (m,) int64, in this order."""
         ...

@@ -53,7 +53,12 @@ class DualBatch:
     @property
     def lost(self) -> Tensor:
         """(n,) int64: tokens of either side that did not fit."""
-        return self.passages.lost + self.queries.lost[self.which]
+        return self.passages.lost + self.query_lost
+
+    @property
+    def query_lost(self) -> Tensor:
+        """(n,) int64: the query's among them."""
+        return self.queries.lost[self.which]
 
     def take(self, rows: Tensor) -> DualBatch:
         """Return these rows, (m,) int64, in this order."""

@@ -71,24 +71,26 @@ class ComparisonReader:
         """Encode n comparisons."""
         texts = {text for comparison in comparisons for text in comparison}
         known = dict(zip(texts, self._texts(texts), strict=True))
-        rows, lost = [], []
+        rows, lost, query_lost = [], [], []
         for comparison in comparisons:
             parts, missing = self._fitted([known[text] for text in comparison])
             row = np.concatenate(parts)
-            if not self._joins and not missing:
+            if not self._joins and not any(missing):
                 own = self._texts.whole([_prompt(comparison)])[0]
                 row = np.array([*own, self._end], np.int32) if len(own) < self._max_length else row
             rows.append(row)
-            lost.append(missing)
-        return Packed(Ragged.of(rows), torch.tensor(lost, dtype=torch.int64))
+            lost.append(sum(missing))
+            query_lost.append(missing[0])
+        cut, query_cut = torch.tensor([lost, query_lost], dtype=torch.int64)
+        return Packed(Ragged.of(rows), cut, None, query_cut)
 
-    def _fitted(self, ids: Sequence[Ids]) -> tuple[list[Any], int]:
-        """Return the pieces of a row, and how many tokens did not fit."""
-        query, first, second = (one.total for one in ids)
-        sizes = fit_comparison(query, first, second, self._room)
+    def _fitted(self, ids: Sequence[Ids]) -> tuple[list[Any], list[int]]:
+        """Return the pieces of a row, and how many tokens of each text did not fit."""
+        totals = [one.total for one in ids]
+        sizes = fit_comparison(totals[0], totals[1], totals[2], room=self._room)
         texts = [one.kept[:size] for one, size in zip(ids, sizes, strict=True)]
         row = [part for pair in zip(self._around, texts, strict=False) for part in pair]
-        return [*row, self._around[-1]], query + first + second - sum(sizes)
+        return [*row, self._around[-1]], [total - kept for total, kept in zip(totals, sizes, strict=True)]
 
 
 def _prompt(comparison: TextComparison) -> str:

@@ -109,7 +109,8 @@ class DenseRanker(NeuralRanker):
         with part(0, 0):
             queries = self._encodings["query"]([pair.query.text for pair in pairs])
         passages = self._encodings["passage"]([pair.passage.text for pair in pairs])
-        self.report.add(torch.from_numpy(queries.lost + passages.lost))
+        cut, query_cut = map(torch.from_numpy, (queries.lost + passages.lost, queries.lost))
+        self.report.add(cut, query_cut)
         sides = torch.from_numpy(queries.vectors), torch.from_numpy(passages.vectors)
         scores: FloatArray = compare(*sides, self.similarity).numpy()
         return scores

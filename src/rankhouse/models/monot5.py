@@ -32,6 +32,7 @@ from rankhouse.models.checkpoint import (
     read_config,
     read_tensor,
 )
+from rankhouse.models.checkpoint_kinds import with_article
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import Layout, PairReader
 from rankhouse.models.text_ids import TextIds
@@ -101,8 +102,8 @@ def open_t5(
     config = read_config(folder)
     if config["model_type"] not in SEQ2SEQ:
         raise BadModel(
-            f'"{folder}" is a {config["model_type"]} checkpoint; {family} reads T5 and mT5 only. If it gives '
-            f'one or two numbers for a pair, open it as  crossencoder("{path}")'
+            f'"{folder}" is {with_article(config["model_type"])} checkpoint; {family} reads T5 and mT5 only. '
+            f'If it gives one or two numbers for a pair, open it as  crossencoder("{path}")'
         )
     own_tokenizer, _, _ = load_tokenizer(folder, tokenizer)
     network = load_network(folder, "AutoModelForSeq2SeqLM", allow_pickle, ("lm_head", "embed_tokens"))

@@ -144,6 +144,11 @@ class ThreeInputs:
         """(n,) int64: words that did not fit."""
         return self.words.lost
 
+    @property
+    def query_lost(self) -> Tensor | None:
+        """(n,) int64: the query's among them."""
+        return self.words.query_lost
+
     def take(self, rows: Tensor) -> ThreeInputs:
         """Return these rows, (m,) int64, in this order."""
         return ThreeInputs(self.words.take(rows), self.characters.take(rows), self.links.take(rows))

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair
@@ -108,11 +109,12 @@ class PairReader:
             np.array(part, np.int32) for part in (self._layout.head, self._layout.middle, self._layout.tail)
         )
         sizes = np.empty((len(queries), 5), np.int64)
-        lost = np.zeros(len(queries), np.int64)
+        lost, query_lost = np.zeros((2, len(queries)), np.int64)
         parts: list[IdArray] = []
         for row, (query, passage) in enumerate(zip(queries, passages, strict=True)):
             q, p = fit(query.total, passage.total, room)
-            lost[row] = query.total + passage.total - q - p
+            query_lost[row] = query.total - q
+            lost[row] = query_lost[row] + passage.total - p
             if self._whole is not None and not lost[row]:
                 own = np.array(self._whole(*texts[row]), np.int32)
                 if len(own) <= self._max_length:
@@ -121,16 +123,18 @@ class PairReader:
                     continue
             parts += (head, query.kept[:q], middle, passage.kept[:p], tail)
             sizes[row] = (len(head), q, len(middle), p, len(tail))
-        return self._packed(parts, sizes, lost)
+        return self._packed(parts, sizes, torch.from_numpy(lost), torch.from_numpy(query_lost))
 
-    def _packed(self, parts: list[IdArray], sizes: NDArray[np.int64], lost: NDArray[np.int64]) -> Packed:
+    def _packed(
+        self, parts: list[IdArray], sizes: NDArray[np.int64], lost: Tensor, query_lost: Tensor
+    ) -> Packed:
         values = np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int64)
         ids = Ragged(torch.from_numpy(values), torch.from_numpy(sizes.sum(1)))
         segments = None
         if self._layout.segments:
             pattern = np.tile(np.array(self._layout.segments, np.int64), len(sizes))
             segments = torch.from_numpy(np.repeat(pattern, sizes.reshape(-1)))
-        return Packed(ids, torch.from_numpy(lost), segments)
+        return Packed(ids, lost, segments, query_lost)
 
 
 class TextReader:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import torch
 from tokenizers import Tokenizer
 
 from rankhouse.core.errors import WrongUse
@@ -194,13 +195,14 @@ class PromptReader(PairReader):
 
     def __call__(self, pairs: Sequence[Pair]) -> Packed:
         """Encode n pairs."""
-        rows, sizes, lost = [], np.zeros((len(pairs), 5), np.int64), np.zeros(len(pairs), np.int64)
+        rows, sizes = [], np.zeros((len(pairs), 5), np.int64)
+        lost, query_lost = torch.zeros((2, len(pairs)), dtype=torch.int64)
         self.texts([text for pair in pairs for text in self._filled(pair)])  # together, in threads
         for number, pair in enumerate(pairs):
-            row, lost[number] = self._row(pair)
+            row, lost[number], query_lost[number] = self._row(pair)
             rows.append(row)
             sizes[number, 0] = len(row)
-        return self._packed(rows, sizes, lost)
+        return self._packed(rows, sizes, lost, query_lost)
 
     def passage_tokens(self, pair: Pair) -> PassageTokens:
         """Return where a passage's tokens stand, nearly: the first may be joined with what is before it."""
@@ -212,30 +214,30 @@ class PromptReader(PairReader):
         texts = {"query": pair.query.text, "document": pair.passage.text}
         return [part.filled(texts) for part in self._parts if isinstance(part, _Segment)]
 
-    def _row(self, pair: Pair) -> tuple[IdArray, int]:
-        """Return a pair's ids, and how many ids of its texts they lack."""
+    def _row(self, pair: Pair) -> tuple[IdArray, int, int]:
+        """Return a pair's ids, how many ids of its texts they lack, and how many of the query's."""
         ids = self.texts(self._filled(pair))
         room = self._max_length - self._layout.fixed
-        over = sum(one.total for one in ids) - room
+        over, of_query = sum(one.total for one in ids) - room, 0
         if over > 0:
-            ids = self._cut(pair, ids, room)
+            ids, of_query = self._cut(pair, ids, room)
         given = iter(ids)
         row = [next(given).kept if isinstance(part, _Segment) else part for part in self._parts]
-        return np.concatenate(row), max(over, 0)
+        return np.concatenate(row), max(over, 0), min(max(over, 0), of_query)
 
-    def _cut(self, pair: Pair, ids: Sequence[Ids], room: int) -> list[Ids]:
-        """Shorten a pair's segments: the document, and the query where it would leave it little."""
+    def _cut(self, pair: Pair, ids: Sequence[Ids], room: int) -> tuple[list[Ids], int]:
+        """Shorten a pair's segments: the document, and the query, where need be, by so many."""
         segments = [part for part in self._parts if isinstance(part, _Segment)]
         last = segments[-1]
         others = sum(one.total for one in ids[:-1])
         if last.slots[-1] == "document" and not last.pieces[-1]:
             least = others if len(segments) > 1 else self.texts([last.filled(_only_query(pair))])[0].total
             if least <= room - room // 4:
-                return [*ids[:-1], Ids(ids[-1].kept[: room - others], room - others)]
+                return [*ids[:-1], Ids(ids[-1].kept[: room - others], room - others)], 0
         return self._cut_pieces(pair, segments, room)
 
-    def _cut_pieces(self, pair: Pair, segments: Sequence[_Segment], room: int) -> list[Ids]:
-        """Tokenise every piece apart and shorten the two texts."""
+    def _cut_pieces(self, pair: Pair, segments: Sequence[_Segment], room: int) -> tuple[list[Ids], int]:
+        """Tokenise every piece apart and shorten the two texts; return how many ids the query lacks, too."""
         fixed = {piece: self.texts([piece])[0].kept for one in segments for piece in one.pieces}
         query, document = self.texts([pair.query.text, pair.passage.text])
         left = room - sum(len(fixed[piece]) for one in segments for piece in one.pieces)
@@ -255,7 +257,7 @@ class PromptReader(PairReader):
             ]
             row = np.concatenate([fixed[one.pieces[0]], *inner])
             rows.append(Ids(row, len(row)))
-        return rows
+        return rows, query.total - q
 
     def _common(self) -> list[int]:
         """Return the ids that the prompts of probes have in common at their beginning, short of the texts."""

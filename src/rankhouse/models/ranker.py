@@ -61,12 +61,14 @@ class EngineReport:
     seen: int = 0  # items computed
     truncated: int = 0  # how many of them were shortened to fit the model
     tokens_lost: int = 0  # how many tokens that cost
+    query_tokens_lost: int = 0  # how many of these were of queries
 
-    def add(self, lost: Tensor) -> None:
-        """Count a window, lost (n,)."""
+    def add(self, lost: Tensor, query_lost: Tensor | None) -> None:
+        """Count a window, lost (n,), and those of the queries among them."""
         self.seen += len(lost)
         self.truncated += int((lost > 0).sum())
         self.tokens_lost += int(lost.sum())
+        self.query_tokens_lost += 0 if query_lost is None else int(query_lost.sum())
 
 
 class Engine:
@@ -111,7 +113,7 @@ class Engine:
         with self._workers() as submit:
             try:
                 for start, batch in self._encoded(items, encode):
-                    self.report.add(batch.lost)
+                    self.report.add(batch.lost, batch.query_lost)
                     batches = list(within_budget(batch.lengths, self._share(batch.lengths)))
                     part = out[start : start + len(batch)]
                     for rows in batches:
@@ -125,7 +127,7 @@ class Engine:
 
     def run_encoded(self, batch: B, each: Callable[[B], Tensor], out: FloatArray) -> None:
         """Fill ``out`` (n, ...) with what ``each`` gives for n items that are encoded already."""
-        self.report.add(batch.lost)
+        self.report.add(batch.lost, batch.query_lost)
         with self._workers() as submit:
             rows = within_budget(batch.lengths, self._share(batch.lengths))
             waiting = [submit(self._fill, out, batch, some, each) for some in rows]

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.models.checkpoint_kinds import with_article
 from rankhouse.nn.layers.bert import BERT_NAMES, DISTILBERT_NAMES, MPNET_NAMES, PostNormEncoder, PostNormSizes
 from rankhouse.nn.layers.decoder import Decoder, DecoderSizes
 from rankhouse.nn.layers.linear import packed_linears
@@ -210,7 +211,7 @@ def require_states(network: nn.Module, folder: object) -> None:
     except Exception as error:  # whatever a network raises that was made for something else
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         raise BadModel(
-            f'"{folder}" is a {type(net).__name__}, which cannot read a text ({reason})'
+            f'"{folder}" is {with_article(type(net).__name__)}, which cannot read a text ({reason})'
         ) from error
 
 

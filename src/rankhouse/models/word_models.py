@@ -134,7 +134,7 @@ class WordReader:
     def encode(self, pairs: Sequence[Pair]) -> TwoSided:
         """Turn n pairs into word numbers, each side cut to its length; the cut is counted in ``lost``."""
         texts: dict[str, list[int]] = {}
-        query_rows, passage_rows, lost = [], [], []
+        query_rows, passage_rows, query_lost, lost = [], [], [], []
         for query, passage in pairs:
             for text in (query.text, passage.text):
                 if text not in texts:
@@ -142,11 +142,13 @@ class WordReader:
             query_ids, passage_ids = texts[query.text], texts[passage.text]
             query_rows.append(query_ids[: self.reading.query_length])
             passage_rows.append(passage_ids[: self.reading.passage_length])
-            lost.append(len(query_ids) + len(passage_ids) - len(query_rows[-1]) - len(passage_rows[-1]))
+            query_lost.append(len(query_ids) - len(query_rows[-1]))
+            lost.append(query_lost[-1] + len(passage_ids) - len(passage_rows[-1]))
         # In training on crossed pairs, each passage stands beside every query of the batch.
         crossed = len(texts) <= len(pairs) // _CROSSED
+        cut, query_cut = torch.tensor([lost, query_lost], dtype=torch.int64)
         return TwoSided(
-            Ragged.of(query_rows), Ragged.of(passage_rows), torch.tensor(lost, dtype=torch.int64), crossed
+            Ragged.of(query_rows), Ragged.of(passage_rows), cut, crossed=crossed, query_lost=query_cut
         )
 
     def rows(self, texts: Sequence[str], limit: int) -> Ragged:

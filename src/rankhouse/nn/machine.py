@@ -269,7 +269,8 @@ def require_int8(compute: Compute, what: str, widths: Sequence[int] = ()) -> Non
     require_int8_loops(compute.device)
     reason = f"widths must be multiples of {REGISTER}; {what} has {', '.join(map(str, widths))}"
     if not widths:
-        reason = f"it serves BERT and its kin, ModernBERT, MPNet, T5 and decoders, not {what}"
+        kinds = "encoders like BERT, ModernBERT and MPNet, T5 with its decoder, and other decoders"
+        reason = f"it serves {kinds}, not this {what}"
     raise WrongUse(NO_INT8.format(reason))
 
 

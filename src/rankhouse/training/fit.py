@@ -19,7 +19,7 @@ from typing import Any, cast
 from torch import nn
 
 from rankhouse.core.errors import BadModel, RankhouseWarning, WrongUse
-from rankhouse.core.progress import Progress, ignore
+from rankhouse.core.progress import Progress, counted, ignore
 from rankhouse.core.run import Run
 from rankhouse.io.checksums import write_checked
 from rankhouse.io.outputs import check_own_folder, only_writer
@@ -254,6 +254,18 @@ class _TrainingLoop:
             f"training stopped: {trouble}; kept is the model of step {self.state.best_step:,}; {hint}",
         )
 
+    @property
+    def _reason(self) -> str:
+        """Why training ended, in words."""
+        state, wanted, epochs = self.state, self.settings.steps, self.settings.epochs
+        if state.stopped or self._enough:
+            return state.stopped or f"steps={wanted} are done"
+        over = f"all of epochs={epochs} are over"
+        if wanted:
+            more = -(-wanted // self.batches.per_epoch)
+            over += f", after {counted(state.step, 'step')}; steps={wanted} would take --epochs {more}"
+        return over
+
     def _finish(self) -> TrainingOutcome:
         """Load the best model back and report."""
         state = self.state
@@ -282,6 +294,7 @@ class _TrainingLoop:
             best_step=state.best_step,
             validations=state.validations,
             stopped=state.stopped,
+            ended=self._reason,
             remarks=list(self.remarks.texts.values()),
             seconds=self._seconds,
             training=state.training,

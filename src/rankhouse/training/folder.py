@@ -45,6 +45,7 @@ class TrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
     stopped: str  # why training ended before its last epoch; "" if it did not
     remarks: list[str]
     seconds: float  # how long it took, over all resumptions
+    ended: str = ""  # why training ended, early or not; "" in those of earlier versions
     training: str = ""  # name of all that the training started from
     untaught: float = 0.0  # the validation before the first step; 0 without validation
     # what the encoder is worth by its checkpoint's own similarity, where the training began by drawing a head

@@ -94,6 +94,8 @@ def _tell(outcome: TrainingOutcome, out: Path) -> None:
         )
     for remark in outcome.remarks:
         console.note(remark)
+    if outcome.ended:
+        console.say(f"training ended: {outcome.ended}")
     console.say(f"trained in {outcome.seconds:.0f} s; use it with  --ranker {out}")
 
 

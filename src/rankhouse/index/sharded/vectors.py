@@ -17,7 +17,7 @@ import numpy as np
 
 from rankhouse.core.errors import BadIndex, MissingInput
 from rankhouse.core.nouns import Encoder, FloatArray
-from rankhouse.index.append_state import AGAIN, EncodedState, LogKind
+from rankhouse.index.append_state import AGAIN, EncodedState, LogKind, encoded_otherwise
 from rankhouse.index.dense.exact import Neighbours
 from rankhouse.index.dense.vectors import VECTORS, VectorsState
 from rankhouse.index.impacts.impacts import IMPACTS, Impacts, ImpactsState, QueryWeigher
@@ -46,10 +46,8 @@ class ShardedVectors:
 
 def _require(fingerprint: str, state: EncodedState, what: str) -> None:
     if fingerprint != state.encoder:
-        raise BadIndex(
-            f"the {what} of the shards were encoded by {state.encoder}, the queries would be by "
-            f"{fingerprint}; search with the encoder that made them, or encode again"
-        )
+        how = encoded_otherwise(state.encoder, fingerprint, what)
+        raise BadIndex(f"the {what} of the shards were encoded {how}")
 
 
 class ShardedSearcher:

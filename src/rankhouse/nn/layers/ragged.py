@@ -80,6 +80,8 @@ class TwoSided:
     passage: Ragged  # n rows of passage token ids
     lost: Tensor  # (n,) int64, tokens of either side that did not fit
     crossed: bool = False  # whether passages come again and again, so that it pays to compute equal ones once
+    # (n,) int64, the query's tokens among the lost; None where that is not known, as of parts of a batch
+    query_lost: Tensor | None = None
 
     @classmethod
     def join(cls, parts: Sequence[TwoSided]) -> TwoSided:
@@ -112,6 +114,7 @@ class Packed:
     lost: Tensor  # (n,) int64, tokens of the text that did not fit
     # (t,) int64, 0 for query and 1 for passage tokens; None for models that do not ask
     segments: Tensor | None = None
+    query_lost: Tensor | None = None  # as :class:`TwoSided` has it
 
     @classmethod
     def join(cls, parts: Sequence[Packed]) -> Packed:

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rankhouse.serve.contracts.requests import caller_of
 from rankhouse.serve.errors import DeadlinePassed, Overloaded, SlowClient, TooLarge, Unready, refusal
 from rankhouse.serve.host.gates import LOGIN, LOGOUT, PROBES
 from rankhouse.serve.host.service import Phase, Service
@@ -201,8 +202,10 @@ def _unready(scope: Scope, service: Service) -> Response:
         said = service.work.sentence.rstrip(".")
         for_programs = f"the service has begun; {said[0].lower()}{said[1:]}; ask again in a moment"
     response = refusal(scope, Unready(for_programs), closes=True)
-    is_page = scope["method"] == "GET" and wants_html(Request(scope))
-    return waiting_page(response, for_people, reading) if is_page else response
+    request = Request(scope)
+    if scope["method"] != "GET" or not wants_html(request):
+        return response
+    return waiting_page(response, for_people, reading, caller_of(request))
 
 
 async def _hang_up(receive: Receive) -> None:

@@ -30,7 +30,7 @@ import rankhouse.explanation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.progress import clock, counted
 from rankhouse.page.html import environment_of
-from rankhouse.serve.contracts.requests import ANYBODY, caller_of
+from rankhouse.serve.contracts.requests import ANYBODY, Caller, caller_of
 from rankhouse.serve.errors import error_answer, fault_of
 from rankhouse.serve.folder.files import FolderProgress
 from rankhouse.serve.page.extract import marked
@@ -130,11 +130,14 @@ def sign_in_page(action: str, there: str, fault: str = "") -> Response:
     return _with_own_styles("sign_in.html.j2", content, 401 if fault else 200, {})
 
 
-def waiting_page(answer: Response, message: str, reading: FolderProgress | None = None) -> Response:
+def waiting_page(
+    answer: Response, message: str, reading: FolderProgress | None, caller: Caller = ANYBODY
+) -> Response:
     """Return what a browser shows, and loads again, while the service cannot answer yet."""
     seconds = answer.headers["retry-after"]
     title = "One moment" if reading is None else "Reading your files"
     content = {"title": title, "message": message, "seconds": seconds, "reading": reading}
+    content["caller"] = "" if caller is ANYBODY else caller.name
     headers = {"retry-after": seconds, "connection": "close"}
     return _with_own_styles("waiting.html.j2", content, answer.status_code, headers)
 
