@@ -42,7 +42,7 @@ SETS = {
         "ATEN_CPU_CAPABILITY": "avx2",
     },
     "avx512_vnni": {
-        "RANKHOUSE_CPU": "avx2",
+        "RANKHOUSE_CPU": "avx512_vnni",
         "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI",
         "CT2_FORCE_CPU_ISA": "AVX512",
         "MKL_ENABLE_INSTRUCTIONS": "AVX512_E1",

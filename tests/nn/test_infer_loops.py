@@ -205,6 +205,7 @@ def test_compiled_turns_have_the_bits_of_complex_numbers(d, dtype, monkeypatch):
     turn, chosen = rotary.at(torch.arange(23) * 40), torch.tensor([3, 0, 22])
     compiled = turn(x.clone(), 4), turn(x[:3].clone(), 6, chosen)
     monkeypatch.setattr(machine, "INFER_LOOPS", False)
+    monkeypatch.setattr(machine, "INT8_LOOPS", False)
     assert torch.equal(compiled[0], turn(x.clone(), 4))
     assert torch.equal(compiled[1], turn(x[:3].clone(), 6, chosen))
     assert torch.equal(compiled[0][:, 4 * d :], x[:, 4 * d :])

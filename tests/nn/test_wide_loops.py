@@ -23,7 +23,7 @@ from rankhouse.nn.machine import Compute, choose
 
 needs_loops = pytest.mark.skipif(not machine.has_int8(), reason="not compiled, or no AVX2 and no NEON")
 needs_both = pytest.mark.skipif(
-    not (machine.INFER_LOOPS and machine.has_int8()), reason="this processor has one kind of loops"
+    not (machine.INT8_LOOPS and machine.has_int8()), reason="this processor has one kind of loops"
 )
 INT8 = Compute("int8")
 
@@ -33,8 +33,8 @@ def loops(request, monkeypatch):
     """Compute with each kind of loops that this processor has."""
     if request.param == "AMX" and not machine.TILES:
         pytest.skip("this processor, or its system, lacks AMX")
-    if request.param == "AVX-512" and not machine.INFER_LOOPS:
-        pytest.skip("this processor lacks AVX512_BF16")
+    if request.param == "AVX-512" and not machine.INT8_LOOPS:
+        pytest.skip("this processor lacks AVX512_VNNI")
     use(request.param, monkeypatch)
     yield request.param
     if machine.TILES:
@@ -43,7 +43,7 @@ def loops(request, monkeypatch):
 
 def use(kind, monkeypatch):
     """Compute with "AMX", "AVX-512" or "AVX2", and oneDNN's products."""
-    monkeypatch.setattr(machine, "INFER_LOOPS", kind != "AVX2")
+    monkeypatch.setattr(machine, "INT8_LOOPS", kind != "AVX2")
     if kind != "AVX2":
         infer._infer.use_tiles(kind == "AMX")
 
@@ -329,7 +329,7 @@ def test_our_own_product_of_bytes_is_exact(rows, inside, eights, size, seed):
 @pytest.mark.parametrize("kind", ["stored", "fed", "gated", "added"])
 def test_products_by_oneDNN_and_by_our_own_loop_are_equal_to_the_bit(kind, monkeypatch):
     """150 rows are more than are multiplied at once."""
-    monkeypatch.setattr(machine, "INFER_LOOPS", False)
+    monkeypatch.setattr(machine, "INT8_LOOPS", False)
     weight, bias, x, residual = some(96, 64, seed=1), some(96), some(150, 64, seed=2), some(150, 96, seed=3)
     results = []
     for grouped in (False, True):
@@ -384,7 +384,7 @@ def test_what_does_not_fit_is_refused(loops):
 
 @needs_loops
 def test_int8_is_refused_where_products_come_out_wrong(monkeypatch):
-    monkeypatch.setattr(machine, "INFER_LOOPS", False)
+    monkeypatch.setattr(machine, "INT8_LOOPS", False)
     monkeypatch.setattr(machine, "GROUPED", False)
     right = onednn_int8.multiply
 
@@ -446,7 +446,7 @@ def test_int8_scores_are_equal_to_the_bit_with_fewer_instructions(bert):
     once = scores_with(folder, RANKHOUSE_CPU="avx2")
     assert len(once.strip()) == 18 * 8
     assert hashlib.sha256(bytes.fromhex(once.strip())).hexdigest()[:16] == EVERYWHERE
-    for forced in ("", "avx512"):  # all that there is: AMX, AVX-512, or AVX2 again
+    for forced in ("", "avx512", "avx512_vnni"):  # all there is: AMX, AVX-512, or AVX2 again
         assert scores_with(folder, RANKHOUSE_CPU=forced) == once
     for variables in (
         {"ONEDNN_MAX_CPU_ISA": "SSE41"},
@@ -460,7 +460,7 @@ def test_int8_scores_are_equal_to_the_bit_with_fewer_instructions(bert):
     plain, refused = scores_with(folder, "fp32", "int8", RANKHOUSE_CPU="plain").splitlines()
     assert len(plain) == 18 * 8
     assert "cannot be had here" in refused
-    assert 'RANKHOUSE_CPU="sse" is not known; choose from: avx2, avx512, plain' in scores_with(
+    assert 'RANKHOUSE_CPU="sse" is not known; choose from: avx2, avx512, avx512_vnni, plain' in scores_with(
         folder, RANKHOUSE_CPU="sse"
     )
 
@@ -501,7 +501,7 @@ def test_products_of_few_rows_have_the_same_bits_with_AVX512(rows, inside, outsi
     product = wide.WideLinear(weight, some(outside, seed=1), activation, halved=halved)
     x = some(rows, inside, seed=2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine, "INFER_LOOPS", False)
+        patch.setattr(machine, "INT8_LOOPS", False)
         expected = product(x)
     assert torch.equal(product(x), expected)
     weight = weight.bfloat16() if halved else weight

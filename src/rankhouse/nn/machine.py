@@ -1,10 +1,11 @@
 """Device, precision and threads of a computation, exactly; and what this processor can.
 
-``_infer.c`` (scoring in bf16 and int8) needs AVX512_BF16 and AVX512_VNNI, and uses AMX on Linux where the
-processor has it; ``_wide.c`` (int8, with the same bits) needs AVX2 or NEON; ``_train.c`` (light rankers)
-chooses among AVX-512, AVX2 and NEON. They are built where a compiler is found. Without them PyTorch computes
-the same, but for int8. RANKHOUSE_CPU=avx512 does without AMX, RANKHOUSE_CPU=avx2 without AVX-512 too,
-RANKHOUSE_CPU=plain without any of the loops: for comparisons.
+``_infer.c`` (scoring in bf16 and int8) needs AVX512_VNNI, for bf16 AVX512_BF16 too, and uses AMX on Linux
+where the processor has it; ``_wide.c`` (int8, with the same bits) needs AVX2 or NEON; ``_train.c`` (light
+rankers) chooses among AVX-512, AVX2 and NEON. They are built where a compiler is found. Without them PyTorch
+computes the same, but for int8. RANKHOUSE_CPU=avx512 does without AMX, RANKHOUSE_CPU=avx512_vnni without
+AVX512_BF16 too, RANKHOUSE_CPU=avx2 without AVX-512, RANKHOUSE_CPU=plain without any of the loops: for
+comparisons.
 """
 
 from __future__ import annotations
@@ -121,9 +122,12 @@ def _device(name: str) -> torch.device:
     return device
 
 
-_FORCED = {"avx512": "AVX512_CORE_BF16", "avx2": "AVX2", "plain": "AVX2"}  # what oneDNN then may use
+_FORCED = {  # what oneDNN then may use
+    "avx512": "AVX512_CORE_BF16", "avx512_vnni": "AVX512_CORE_VNNI", "avx2": "AVX2", "plain": "AVX2",
+}  # fmt: skip
 FORCED: str = os.environ.get("RANKHOUSE_CPU", "")
-"""The most that may be used: "avx512", "avx2", "plain", or "" for all there is."""
+"""The most that may be used: "avx512", "avx512_vnni", "avx2", "plain", or "" for all there is."""
+_WITH_AVX512 = FORCED in {"", "avx512", "avx512_vnni"}
 if FORCED and FORCED not in _FORCED:
     raise WrongUse(
         f'RANKHOUSE_CPU="{FORCED}" is not known; choose from: {", ".join(sorted(_FORCED))}, or leave it unset'
@@ -135,16 +139,17 @@ _LIMIT = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
 try:
     from rankhouse.nn.cpu import _infer
 except ImportError:  # not compiled on this machine
-    INFER_LOOPS = TILES = False
+    INFER_LOOPS = INT8_LOOPS = TILES = False
 else:
-    INFER_LOOPS = FORCED in {"", "avx512"} and _infer.supported()
+    INFER_LOOPS, INT8_LOOPS = (has and _WITH_AVX512 for has in _infer.supported())
+    INFER_LOOPS = INFER_LOOPS and FORCED != "avx512_vnni"
     TILES = INFER_LOOPS and _infer.use_tiles(not FORCED)
 try:
     from rankhouse.nn.cpu import _train
 except ImportError:
     TRAIN_SET = ""
 else:
-    TRAIN_SET = "" if FORCED == "plain" else _train.choose(FORCED in {"", "avx512"})
+    TRAIN_SET = "" if FORCED == "plain" else _train.choose(_WITH_AVX512)
 TRAIN_LOOPS = bool(TRAIN_SET)
 try:
     from rankhouse.nn.cpu import _wide
@@ -152,7 +157,7 @@ except ImportError:
     WIDE_LOOPS = GROUPED = False
 else:
     WIDE_LOOPS = FORCED != "plain" and _wide.supported()
-    GROUPED = WIDE_LOOPS and not INFER_LOOPS and (_LIMIT in {"SSE41", "AVX", "AVX2"} or _wide.needed())
+    GROUPED = WIDE_LOOPS and not INT8_LOOPS and (_LIMIT in {"SSE41", "AVX", "AVX2"} or _wide.needed())
 
 NO_INT8 = 'precision="int8" cannot be had here: {}; use "auto", "bf16" or "fp32"'
 
@@ -192,7 +197,7 @@ def multiplies_bf16() -> bool:
 
 def has_int8() -> bool:
     """Return whether int8 is computed on this processor, and rightly where oneDNN multiplies."""
-    return WIDE_LOOPS and (INFER_LOOPS or GROUPED or (has_onednn() and onednn_int8.is_exact()))
+    return WIDE_LOOPS and (INT8_LOOPS or GROUPED or (has_onednn() and onednn_int8.is_exact()))
 
 
 def in_use() -> dict[str, str]:
@@ -200,12 +205,13 @@ def in_use() -> dict[str, str]:
     why = f" (RANKHOUSE_CPU={FORCED})" * bool(FORCED)
     torch_alone = f"PyTorch{why}" if FORCED == "plain" else "PyTorch"
     no_loops = torch_alone + ": no AVX-512, AVX2 or NEON, or not compiled" * (FORCED != "plain")
-    infer = "compiled loops with AVX512_BF16 and AVX512_VNNI" + " and AMX" * TILES + why
+    bf16 = "AVX512_BF16 and " * INFER_LOOPS
+    infer = f"compiled loops with {bf16}AVX512_VNNI" + " and AMX" * TILES + why
     beside = "" if GROUPED else "oneDNN and "
     if not WIDE_LOOPS:
         int8 = "not at all: no AVX2 or NEON, or not compiled"
     else:
-        int8 = infer if INFER_LOOPS else f"{beside}compiled loops with {_wide.instructions()}{why}"
+        int8 = infer if INT8_LOOPS else f"{beside}compiled loops with {_wide.instructions()}{why}"
         int8 += "; scores have the same bits on every processor with AVX2 or NEON"
     if WIDE_LOOPS and not has_int8():
         int8 = "not at all: oneDNN's products of whole numbers are wrong here, or absent"

@@ -1,5 +1,5 @@
-/* The inner loops of a transformer encoder for x86 processors with AVX512_BF16 and AVX512_VNNI; products and
- * attention use AMX where there is that. bf16 is computed here alone; int8 has the arithmetic of _wide_loops.h,
+/* The inner loops of a transformer encoder for x86 processors with AVX512_VNNI, those of bf16 with AVX512_BF16, too;
+ * products and attention use AMX where there is that. bf16 is computed here alone; int8 has the arithmetic of _wide_loops.h,
  * sixteen numbers at once, and its bits.
  *
  * product     rows of bf16 numbers or of bytes times a weight matrix, and what follows at once: bias, activation,
@@ -1473,14 +1473,15 @@ FOR static void turn_rows(int type, void *x, const float *circle, int64_t rows, 
 
 /* -------- the Python interface */
 
-PyDoc_STRVAR(supported_doc, "supported()\n\nTell whether this processor has the instructions this file is made of.");
+PyDoc_STRVAR(supported_doc, "supported()\n\nTell whether this processor computes bf16 by these loops, and whether int8.");
 
 static PyObject *supported(PyObject *self, PyObject *args) {
-    int has = 0;
+    int bf16 = 0, int8 = 0;
+    (void)self, (void)args;
 #if QUICK
-    has = processor_has(AVX512_AI);
+    bf16 = processor_has(AVX512_AI), int8 = processor_has(AVX512_VNNI); /* the former has the latter's, too */
 #endif
-    return PyBool_FromLong(has);
+    return Py_BuildValue("(NN)", PyBool_FromLong(bf16), PyBool_FromLong(int8));
 }
 
 PyDoc_STRVAR(use_tiles_doc,

@@ -3,7 +3,7 @@
 A weight has one scale for each output and lies within -63..63, a row of activations one for itself; a row X
 in -127..127 is multiplied as X + 128. Sums of two products then fit into the 16 bits in which oneDNN adds
 where the processor lacks VNNI, and are exact everywhere (with weights up to 127 it cuts them off there,
-silently). The loops add in one order, those of ``_infer.c`` (with AVX512_BF16, or AMX) too: scores are equal
+silently). The loops add in one order, those of ``_infer.c`` (with AVX512_VNNI, or AMX) too: scores are equal
 to the bit on all processors, and whatever instructions oneDNN may use (tests try SSE4.1, AVX and AVX2).
 Shapes: n rows, t tokens of all rows together, k inputs, m outputs, d width of a head, w width.
 """
@@ -72,7 +72,7 @@ class QuantisedLinear:
         self._scale = (weight.abs().amax(1).clamp(min=1e-30) / onednn_int8.LARGEST).contiguous()
         whole = torch.round(weight / self._scale[:, None]).nan_to_num().to(torch.int8)
         self._own: PanelProduct | GroupedProduct | None = None
-        if machine.INFER_LOOPS:
+        if machine.INT8_LOOPS:
             self._own = PanelProduct(whole, gated=gated)
         elif machine.GROUPED:
             self._own = GroupedProduct(whole)
@@ -246,7 +246,7 @@ def _bytes(rows: Tensor | ByteRows) -> ByteRows:
     count, width = rows.shape
     checked(rows, torch.float32, width)
     made = ByteRows.empty(count, width)
-    loop = _infer.quantise if machine.INFER_LOOPS else _wide.quantise
+    loop = _infer.quantise if machine.INT8_LOOPS else _wide.quantise
     machine.call(loop, (rows, count, width, made.values, made.scales))
     return made
 
@@ -278,7 +278,7 @@ class WideLinear:
         out = torch.empty(len(rows), len(self._bias))
         sizes = (len(rows), self._in, len(self._weight))
         how = (self._activation, int(self._weight.dtype is torch.bfloat16))
-        loop = _infer.affine if machine.INFER_LOOPS else _wide.affine
+        loop = _infer.affine if machine.INT8_LOOPS else _wide.affine
         machine.call(loop, (rows, self._weight, self._bias, *sizes, *how, out))
         return out[:, : self._out].contiguous()
 
@@ -310,7 +310,7 @@ class WideNorm:
         arguments = (x, self._gain, self._shift, self._eps, count, width)
         if not self._exact:
             rows = ByteRows.empty(count, width)
-            if machine.INFER_LOOPS:
+            if machine.INT8_LOOPS:
                 machine.call(_infer.norm, (infer.INT8, *arguments, *rows))
             else:
                 machine.call(_wide.norm, (*arguments, *rows, None))
@@ -331,7 +331,7 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
     Returns:
         (t, heads * d) float32.
     """
-    if machine.INFER_LOOPS:
+    if machine.INT8_LOOPS:
         return infer.attend(qkv, ends, heads, bias)
     width = qkv.shape[1] // 3
     checked(qkv, torch.float32, 3 * width)

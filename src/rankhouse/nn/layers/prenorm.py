@@ -64,7 +64,8 @@ class Turn(NamedTuple):
             chosen: (t,) int64, which of the batch's tokens these are; None: all.
         """
         circle = self.circle if chosen is None else self.circle[chosen]
-        if machine.INFER_LOOPS and _fits_loop(x, circle):
+        has_loop = machine.INFER_LOOPS if x.dtype is torch.bfloat16 else machine.INT8_LOOPS
+        if has_loop and _fits_loop(x, circle):
             infer.turn(x, circle, heads)
             return x
         turned = x[:, : heads * 2 * circle.shape[1]]
