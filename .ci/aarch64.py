@@ -172,6 +172,10 @@ def main() -> None:
         "tests", python, "-m", "pytest", *given.tests, "-m", "not (slow or outside or kill)", "-rfEs",
         "-p", "no:cacheprovider", "-o", f"faulthandler_timeout={HANGS}",
     )  # fmt: skip
+    failed |= timed(
+        "bits of int8", python, "-m", "pytest", "tests/nn/test_wide_loops.py", "-k", "with_fewer_instructions",
+        "-p", "no:cacheprovider",
+    )  # fmt: skip
     sys.exit(failed)
 
 

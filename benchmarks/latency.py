@@ -35,7 +35,7 @@ SETS = {
         "ATEN_CPU_CAPABILITY": "avx2",
     },
     "avx2_vnni": {
-        "RANKHOUSE_CPU": "avx2",
+        "RANKHOUSE_CPU": "avx2_vnni",
         "ONEDNN_MAX_CPU_ISA": "AVX2_VNNI",
         "CT2_FORCE_CPU_ISA": "AVX2",
         "MKL_ENABLE_INSTRUCTIONS": "AVX2_E1",

@@ -38,7 +38,11 @@ def results(loops, compiler, folder, *options):
     source = Path(__file__).with_name(f"{loops}_loops_check.c")
     how = ["-O3", *headers, *alone, *options]
     subprocess.run([compiler, *how, source, "-lm", "-o", program], check=True)
-    return lambda *emulator: subprocess.run([*emulator, program], check=True, capture_output=True).stdout
+
+    def run(*emulator, given=""):
+        return subprocess.run([*emulator, program, given], check=True, capture_output=True).stdout
+
+    return run
 
 
 @needs("gcc", "aarch64-linux-gnu-gcc", "qemu-aarch64")
@@ -58,8 +62,8 @@ def test_every_loop_of_int8_gives_the_same_bits_on_arm(tmp_path):
     arm = results("wide", "aarch64-linux-gnu-gcc", tmp_path, "-ffp-contract=off")
     assert len(here) > 400_000
     assert np.isfinite(np.frombuffer(here[: 70 * 48 * 4], "<f4")).all()
-    for processor in ("cortex-a57", "neoverse-n1"):
-        assert arm("qemu-aarch64", "-cpu", processor) == here, processor
+    for processor, given in (("cortex-a57", ""), ("neoverse-n1", ""), ("neoverse-n1", "dots")):
+        assert arm("qemu-aarch64", "-cpu", processor, given=given) == here, processor
 
 
 @needs("qemu-x86_64")

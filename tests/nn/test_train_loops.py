@@ -424,7 +424,7 @@ def test_what_the_loops_would_misread_is_refused():
 @needs_loops
 @pytest.mark.slow
 @pytest.mark.skipif(bool(machine.FORCED), reason="RANKHOUSE_CPU leaves instructions out already")
-@pytest.mark.parametrize("forced", ["", "avx512", "avx512_vnni", "avx2", "plain"])
+@pytest.mark.parametrize("forced", ["", "avx512", "avx512_vnni", "avx2_vnni", "avx2", "plain"])
 def test_the_loops_in_use_are_named_with_their_reason(forced):
     told = subprocess.run(
         [sys.executable, "-c", "from rankhouse.nn.machine import in_use; print(in_use()['training'])"],
@@ -437,6 +437,7 @@ def test_the_loops_in_use_are_named_with_their_reason(forced):
             "": f"compiled loops with {machine.TRAIN_SET}",
             "avx512": f"compiled loops with {machine.TRAIN_SET} (RANKHOUSE_CPU=avx512)",
             "avx512_vnni": f"compiled loops with {machine.TRAIN_SET} (RANKHOUSE_CPU=avx512_vnni)",
+            "avx2_vnni": f"compiled loops with {with_avx2} (RANKHOUSE_CPU=avx2_vnni)",
             "avx2": f"compiled loops with {with_avx2} (RANKHOUSE_CPU=avx2)",
             "plain": "PyTorch (RANKHOUSE_CPU=plain)",
         }[forced]

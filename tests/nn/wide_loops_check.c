@@ -16,6 +16,8 @@ static float *numbers(int64_t count) {
 static void show(const void *x, int64_t bytes) { fwrite(x, 1, (size_t)bytes, stdout); }
 
 /* Rows are bytes of 1 .. 255, weights lie within -most .. most. */
+static int by_dots; /* whether instructions that add up four products are used */
+
 static void run_product(int64_t rows, int64_t inputs, int64_t columns, int most, int activation, int into) {
     uint8_t *x = malloc((size_t)(rows * inputs));
     int8_t *weight = malloc((size_t)(columns * inputs));
@@ -29,11 +31,12 @@ static void run_product(int64_t rows, int64_t inputs, int64_t columns, int most,
         if (i < inputs && into == STORED) weight[i] = (int8_t)(i % 2 ? most : -most);
         zeros[i / inputs] += 128 * weight[i];
     }
-    pack_weight(weight, columns, inputs, groups, starts, NULL, NULL);
+    pack_weight(weight, columns, inputs, groups, starts, NULL, NULL, by_dots);
     int32_t *at = calloc((size_t)starts[columns / 8] * TOGETHER, sizeof *at);
     int8_t *packed = calloc((size_t)starts[columns / 8], GROUP_BYTES);
-    pack_weight(weight, columns, inputs, groups, starts, at, packed);
-    Grouped p = {.inputs = inputs, .columns = columns, .starts = starts, .at = at, .zeros = zeros, .packed = packed};
+    pack_weight(weight, columns, inputs, groups, starts, at, packed, by_dots);
+    Grouped p = {.inputs = inputs, .columns = columns, .starts = starts, .at = at, .zeros = zeros, .packed = packed,
+                 .dots = by_dots};
     int64_t width = into == GATED ? columns / 2 : columns;
     float *out = numbers(rows * width);
     Scaled s = {.row_scale = numbers(rows), .column_scale = numbers(columns), .bias = numbers(columns),
@@ -61,7 +64,7 @@ static void run_attention(int64_t heads, int64_t d, int with_bias) {
     int64_t tokens = ends[4], places = 160, stride = 2 * (150 + 32) + 1;
     Attention a = {.qkv = numbers(3 * tokens * heads * d), .ends = ends, .rows = 4, .heads = heads, .d = d,
                    .bias = with_bias ? numbers(heads * stride) : NULL, .stride = stride, .centre = stride / 2,
-                   .out = numbers(tokens * heads * d)};
+                   .out = numbers(tokens * heads * d), .dots = by_dots};
     for (int64_t i = 0; i < 3 * tokens * heads * d; i++) ((float *)a.qkv)[i] *= 3.0f;
     attend_rows(&a, numbers((places * (2 * d + 3 * TALL) + (TALL + 2) * d) / 2 + 16), places);
     show(a.out, tokens * heads * d * 4);
@@ -90,7 +93,8 @@ static void run_affine(int64_t rows, int64_t inputs, int64_t panels, int activat
     show(p.out, rows * panels * 16 * 4);
 }
 
-int main(void) {
+int main(int count, char **given) {
+    by_dots = count > 1 && given[1][0] == 'd';
     for (int most = 3; most <= 63; most += 20)
         for (int activation = NONE; activation <= SILU; activation++) {
             run_product(70, 64, 48, most, activation, STORED), run_product(9, 100, 32, most, activation, GATED);

@@ -4,13 +4,14 @@
 where the processor has it; ``_wide.c`` (int8, with the same bits) needs AVX2 or NEON; ``_train.c`` (light
 rankers) chooses among AVX-512, AVX2 and NEON. They are built where a compiler is found. Without them PyTorch
 computes the same, but for int8. RANKHOUSE_CPU=avx512 does without AMX, RANKHOUSE_CPU=avx512_vnni without
-AVX512_BF16 too, RANKHOUSE_CPU=avx2 without AVX-512, RANKHOUSE_CPU=plain without any of the loops: for
-comparisons.
+AVX512_BF16 too, RANKHOUSE_CPU=avx2_vnni without AVX-512, RANKHOUSE_CPU=avx2 without AVX-VNNI (on ARM, dot
+products), RANKHOUSE_CPU=plain without any of the loops: for comparisons.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -123,10 +124,11 @@ def _device(name: str) -> torch.device:
 
 
 _FORCED = {  # what oneDNN then may use
-    "avx512": "AVX512_CORE_BF16", "avx512_vnni": "AVX512_CORE_VNNI", "avx2": "AVX2", "plain": "AVX2",
+    "avx512": "AVX512_CORE_BF16", "avx512_vnni": "AVX512_CORE_VNNI",
+    "avx2_vnni": "AVX2_VNNI", "avx2": "AVX2", "plain": "AVX2",
 }  # fmt: skip
 FORCED: str = os.environ.get("RANKHOUSE_CPU", "")
-"""The most that may be used: "avx512", "avx512_vnni", "avx2", "plain", or "" for all there is."""
+"""The most that may be used: "avx512", "avx512_vnni", "avx2_vnni", "avx2", "plain"; "": all there is."""
 _WITH_AVX512 = FORCED in {"", "avx512", "avx512_vnni"}
 if FORCED and FORCED not in _FORCED:
     raise WrongUse(
@@ -135,6 +137,7 @@ if FORCED and FORCED not in _FORCED:
 if FORCED:  # oneDNN reads this when it is first used
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", _FORCED[FORCED])
 _LIMIT = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+_AVX2 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI"}  # limits below AVX-512
 
 try:
     from rankhouse.nn.cpu import _infer
@@ -154,10 +157,11 @@ TRAIN_LOOPS = bool(TRAIN_SET)
 try:
     from rankhouse.nn.cpu import _wide
 except ImportError:
-    WIDE_LOOPS = GROUPED = False
+    WIDE_LOOPS = GROUPED = DOTS = False
 else:
     WIDE_LOOPS = FORCED != "plain" and _wide.supported()
-    GROUPED = WIDE_LOOPS and not INT8_LOOPS and (_LIMIT in {"SSE41", "AVX", "AVX2"} or _wide.needed())
+    GROUPED = WIDE_LOOPS and not INT8_LOOPS and (_LIMIT in _AVX2 or _wide.needed())
+    DOTS = WIDE_LOOPS and FORCED != "avx2" and _wide.dots()
 
 NO_INT8 = 'precision="int8" cannot be had here: {}; use "auto", "bf16" or "fp32"'
 
@@ -211,7 +215,9 @@ def in_use() -> dict[str, str]:
     if not WIDE_LOOPS:
         int8 = "not at all: no AVX2 or NEON, or not compiled"
     else:
-        int8 = infer if INT8_LOOPS else f"{beside}compiled loops with {_wide.instructions()}{why}"
+        with_dots = " and dot products" * DOTS
+        wide = ("AVX2" if platform.machine() in {"x86_64", "AMD64"} else "NEON") + with_dots
+        int8 = infer if INT8_LOOPS else f"{beside}compiled loops with {wide}{why}"
         int8 += "; scores have the same bits on every processor with AVX2 or NEON"
     if WIDE_LOOPS and not has_int8():
         int8 = "not at all: oneDNN's products of whole numbers are wrong here, or absent"

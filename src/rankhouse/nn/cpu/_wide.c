@@ -40,9 +40,10 @@ typedef struct {
     const int64_t *starts;
     const int32_t *at, *zeros; /* zeros: what a column's sum is for a row of zeros (bytes 128) */
     const int8_t *packed;
+    int dots; /* whether packed for instructions that add up four products */
 } Grouped;
 
-#define ROWS_AT_ONCE 64 /* whose products stay near the processor */
+#define ROWS_AT_ONCE 72 /* whose products stay near the processor */
 
 typedef struct {
     float *x; /* normalised in place where there is a gain */
@@ -61,6 +62,7 @@ typedef struct {
     const float *bias; /* (heads, stride): added to the score of key j for query i at [centre + j - i]; or NULL */
     int64_t stride, centre;
     float *out; /* (tokens, heads, d) */
+    int dots;   /* whether AVX-VNNI is used */
 } Attention;
 
 typedef struct {
@@ -165,43 +167,45 @@ static PyObject *needed(PyObject *self, PyObject *args) {
     int is_needed = 1;
     (void)self, (void)args;
 #if defined(__x86_64__)
-    is_needed = !processor_has(AVX512) && !processor_has(VNNI);
+    is_needed = !processor_has(AVX512);
 #endif
     return PyBool_FromLong(is_needed);
 }
 
-PyDoc_STRVAR(instructions_doc, "instructions()\n\nName what these loops use.");
+PyDoc_STRVAR(dots_doc, "dots()\n\nTell whether this processor adds up four products of bytes (AVX-VNNI, SDOT).");
 
-static PyObject *instructions(PyObject *self, PyObject *args) {
+static PyObject *dots(PyObject *self, PyObject *args) {
     (void)self, (void)args;
 #if defined(__x86_64__)
-    return PyUnicode_FromString("AVX2");
+    return PyBool_FromLong(processor_has(VNNI));
 #else
-    return PyUnicode_FromString(processor_has_dots() ? "NEON and its dot products" : "NEON");
+    return PyBool_FromLong(processor_has_dots());
 #endif
 }
 
 PyDoc_STRVAR(pack_doc,
-             "pack(weight, outputs, inputs, starts, at, packed)\n\n"
+             "pack(weight, outputs, inputs, starts, at, packed, dots)\n\n"
              "Lay a weight out for `multiply`; without ``at`` and ``packed``, count groups into ``starts``.");
 
 static PyObject *pack(PyObject *self, PyObject *args) {
     Address weight, starts, at, packed;
     long long outputs, inputs;
+    int by_dots;
     Group *groups;
     (void)self;
-    if (!PyArg_ParseTuple(args, "KLLKKK", &weight, &outputs, &inputs, &starts, &at, &packed)) return NULL;
+    if (!PyArg_ParseTuple(args, "KLLKKKi", &weight, &outputs, &inputs, &starts, &at, &packed, &by_dots)) return NULL;
     groups = malloc((size_t)(inputs / 2 + 1) * sizeof(Group)); /* of steps, and each step as one */
     if (groups == NULL) return finished(0);
     Py_BEGIN_ALLOW_THREADS;
-    pack_weight(AT(int8_t, weight), outputs, inputs, groups, AT(int64_t, starts), AT(int32_t, at), AT(int8_t, packed));
+    pack_weight(AT(int8_t, weight), outputs, inputs, groups, AT(int64_t, starts), AT(int32_t, at), AT(int8_t, packed),
+                by_dots);
     Py_END_ALLOW_THREADS;
     free(groups);
     return finished(1);
 }
 
 PyDoc_STRVAR(multiply_doc,
-             "multiply(rows, count, inputs, columns, starts, at, zeros, packed, row_scale, column_scale, bias,\n"
+             "multiply(rows, count, inputs, columns, starts, at, zeros, packed, dots, row_scale, column_scale, bias,\n"
              "         activation, into, out, bytes, scales)\n\n"
              "Multiply rows of bytes by a packed weight, and make numbers of the whole ones, as `scale` does.");
 
@@ -212,8 +216,8 @@ static PyObject *multiply(PyObject *self, PyObject *args) {
     long long count, inputs, columns;
     float *room;
     (void)self;
-    if (!PyArg_ParseTuple(args, "KLLLKKKKKKKiiKKK", &rows, &count, &inputs, &columns, &starts, &at, &zeros, &packed,
-                          &row_scale, &column_scale, &bias, &s.activation, &s.into, &out, &bytes, &scales))
+    if (!PyArg_ParseTuple(args, "KLLLKKKKiKKKiiKKK", &rows, &count, &inputs, &columns, &starts, &at, &zeros, &packed,
+                          &p.dots, &row_scale, &column_scale, &bias, &s.activation, &s.into, &out, &bytes, &scales))
         return NULL;
     p.inputs = inputs, p.columns = columns, p.starts = AT(int64_t, starts), p.at = AT(int32_t, at);
     p.zeros = AT(int32_t, zeros), p.packed = AT(int8_t, packed);
@@ -251,7 +255,7 @@ static PyObject *norm(PyObject *self, PyObject *args) {
 }
 
 PyDoc_STRVAR(attend_doc,
-             "attend(qkv, ends, rows, heads, d, bias, stride, centre, out)\n\n"
+             "attend(qkv, ends, rows, heads, d, bias, stride, centre, dots, out)\n\n"
              "Let every token read its own row; scores are in base 2.");
 
 static PyObject *attend(PyObject *self, PyObject *args) {
@@ -261,7 +265,8 @@ static PyObject *attend(PyObject *self, PyObject *args) {
     int64_t places;
     char *room;
     (void)self;
-    if (!PyArg_ParseTuple(args, "KKLLLKLLK", &qkv, &ends, &rows, &heads, &d, &bias, &stride, &centre, &out)) return NULL;
+    if (!PyArg_ParseTuple(args, "KKLLLKLLiK", &qkv, &ends, &rows, &heads, &d, &bias, &stride, &centre, &a.dots, &out))
+        return NULL;
     a.qkv = AT(float, qkv), a.ends = AT(int64_t, ends), a.rows = rows, a.heads = heads, a.d = d;
     a.bias = AT(float, bias), a.stride = stride, a.centre = centre, a.out = AT(float, out);
     places = (longest(a.ends, rows) + 15) / 16 * 16;
@@ -325,7 +330,7 @@ static PyMethodDef methods[] = {{"supported", supported, METH_NOARGS, supported_
                                 {"quantise", quantise, METH_VARARGS, quantise_doc},
                                 {"scale", scale, METH_VARARGS, scale_doc},
                                 {"needed", needed, METH_NOARGS, needed_doc},
-                                {"instructions", instructions, METH_NOARGS, instructions_doc},
+                                {"dots", dots, METH_NOARGS, dots_doc},
                                 {"pack", pack, METH_VARARGS, pack_doc},
                                 {"multiply", multiply, METH_VARARGS, multiply_doc},
                                 {"norm", norm, METH_VARARGS, norm_doc},

@@ -9,6 +9,13 @@ typedef uint8_t b8 __attribute__((vector_size(8)));
 typedef uint16_t u8 __attribute__((vector_size(16)));
 
 #define WIDE FOR inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 12")
+
+/* AVX-VNNI: sums of four products of bytes, of two of words. As instructions, so that only who has them runs them. */
+#if defined(__x86_64__)
+#define ADD_BYTES(sum, unsigned_, signed_) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(unsigned_), "x"(signed_))
+#define ADD_WORDS(sum, a, b) __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b))
+#endif
 
 WIDE v8 all(float x) { return (v8){x, x, x, x, x, x, x, x}; }
 WIDE v8 get(const float *p) { v8 x; memcpy(&x, p, 32); return x; }
@@ -152,9 +159,32 @@ FOR void scale_rows(const Scaled *s) {
 
 /* -------- products of bytes */
 
-#define EIGHT 8         /* columns of a panel, and rows that are multiplied together */
+#define EIGHT 8         /* columns of a panel, and rows that are multiplied together at least */
 #define TOGETHER 4      /* steps of four inputs in a group, some of which may be empty */
 #define GROUP_BYTES 128 /* of a group's weights: for each step, four inputs of each column */
+
+#if defined(__x86_64__)
+typedef struct {
+    uint8_t sums[32]; /* of positive and of negative weights in each of 16 places */
+    int size, most;
+    int32_t at[TOGETHER];
+} Group;
+#else
+typedef struct { int unused; } Group;
+#endif
+
+/* Groups of steps one after the other, for instructions that add up products in 32 bits. */
+FOR void pack_in_order(const int8_t *weight, int64_t outputs, int64_t inputs, int64_t *starts, int32_t *at, int8_t *packed) {
+    starts[0] = 0;
+    for (int64_t first = 0; first < outputs; first += EIGHT, starts++) {
+        starts[1] = starts[0] + (inputs + 4 * TOGETHER - 1) / (4 * TOGETHER);
+        for (int64_t step = 0; step < inputs && packed; step += 4) {
+            int8_t *out = packed + starts[0] * GROUP_BYTES + step * EIGHT;
+            at[starts[0] * TOGETHER + step / 4] = (int32_t)step;
+            for (int c = 0; c < EIGHT; c++) memcpy(out + 4 * c, weight + (first + c) * inputs + step, 4);
+        }
+    }
+}
 
 #if defined(__x86_64__)
 /* Where no instruction adds up four products of bytes. VPMADDUBSW adds products of two bytes in 16 bits, which is wide
@@ -164,12 +194,6 @@ FOR void scale_rows(const Scaled *s) {
  */
 
 #define LARGEST_SUM 128
-
-typedef struct {
-    uint8_t sums[32]; /* of positive and of negative weights in each of 16 places */
-    int size, most;
-    int32_t at[TOGETHER];
-} Group;
 
 /* What four inputs of a panel's columns add to sums, as a group of one. */
 FOR void group_of(const int8_t *weight, int64_t inputs, int64_t step, Group *g) {
@@ -206,9 +230,8 @@ FOR int64_t group_steps(const int8_t *weight, int64_t inputs, Group *groups) {
     return count;
 }
 
-/* starts: (panels + 1) groups before each panel; at, packed: of each group, NULL while they are counted. */
-FOR void pack_weight(const int8_t *weight, int64_t outputs, int64_t inputs, Group *groups, int64_t *starts, int32_t *at,
-                     int8_t *packed) {
+FOR void pack_in_groups(const int8_t *weight, int64_t outputs, int64_t inputs, Group *groups, int64_t *starts, int32_t *at,
+                        int8_t *packed) {
     starts[0] = 0;
     for (int64_t first = 0; first < outputs; first += EIGHT, starts++, weight += EIGHT * inputs) {
         int64_t count = group_steps(weight, inputs, groups);
@@ -241,28 +264,30 @@ FOR void sum_groups(const uint8_t *const *x, int64_t inputs, const int32_t *at, 
     }
 }
 
-#define START(zeros) (-(zeros)) /* bytes are read as 0 .. 255 */
-#define SUM_GROUPS sum_groups
-#else
-/* On ARM, bytes less 128 fit into signed ones. SDOT adds up four products; without it, four products of a byte and a
- * weight fit into 16 bits (4 * 127 * 63 < 2^15). Groups are steps one after the other.
- */
+#define DOT_ROWS 12 /* sums at the same time, as many as an instruction's latency and the registers ask for */
 
-typedef struct { int unused; } Group;
-
-FOR void pack_weight(const int8_t *weight, int64_t outputs, int64_t inputs, Group *groups, int64_t *starts, int32_t *at,
-                     int8_t *packed) {
-    (void)groups;
-    starts[0] = 0;
-    for (int64_t first = 0; first < outputs; first += EIGHT, starts++) {
-        starts[1] = starts[0] + (inputs + 15) / 16;
-        for (int64_t step = 0; step < inputs && packed; step += 4) {
-            int8_t *out = packed + (starts[0] + step / 16) * GROUP_BYTES + step % 16 * EIGHT;
-            at[starts[0] * TOGETHER + step / 4] = (int32_t)step;
-            for (int c = 0; c < EIGHT; c++) memcpy(out + 4 * c, weight + (first + c) * inputs + step, 4);
+/* The same for DOT_ROWS rows by VPDPBUSD, which adds up four products in 32 bits. */
+FOR void sum_dots(const uint8_t *const *x, int64_t inputs, const int32_t *at, const int8_t *w, int64_t groups, i8 c[DOT_ROWS]) {
+    i8 s[DOT_ROWS];
+    (void)at, (void)groups;
+    UNROLL for (int r = 0; r < DOT_ROWS; r++) s[r] = c[r];
+    for (int64_t i = 0; i < inputs; i += 4, w += 4 * EIGHT) {
+        i8 b;
+        memcpy(&b, w, 32);
+        UNROLL for (int r = 0; r < DOT_ROWS; r++) {
+            int32_t four;
+            memcpy(&four, x[r] + i, 4);
+            ADD_BYTES(s[r], (i8)_mm256_set1_epi32(four), b);
         }
     }
+    UNROLL for (int r = 0; r < DOT_ROWS; r++) c[r] = s[r];
 }
+
+#define START(zeros) (-(zeros)) /* bytes are read as 0 .. 255 */
+#else
+/* On ARM, bytes less 128 fit into signed ones. SDOT adds up four products; without it, four products of a byte and a
+ * weight fit into 16 bits (4 * 127 * 63 < 2^15).
+ */
 
 /* 16 numbers of a row; zeros behind its end. */
 WIDE int8x16_t signed_bytes(const uint8_t *x, int64_t left) {
@@ -297,7 +322,7 @@ FOR void sum_dots(const uint8_t *const *x, int64_t inputs, const int32_t *at, co
     memcpy(c, s, sizeof s);
 }
 
-FOR void sum_products(const uint8_t *const *x, int64_t inputs, const int32_t *at, const int8_t *w, int64_t groups, i8 c[EIGHT]) {
+FOR void sum_groups(const uint8_t *const *x, int64_t inputs, const int32_t *at, const int8_t *w, int64_t groups, i8 c[EIGHT]) {
     int32x4_t s[EIGHT][2];
     (void)at;
     memcpy(s, c, sizeof s);
@@ -323,22 +348,37 @@ FOR void sum_products(const uint8_t *const *x, int64_t inputs, const int32_t *at
 }
 
 #define START(zeros) ((zeros) * 0)
-#define SUM_GROUPS (processor_has_dots() ? sum_dots : sum_products)
+#define DOT_ROWS EIGHT
 #endif
+
+/* starts: (panels + 1) groups before each panel; at, packed: of each group, NULL while they are counted. */
+FOR void pack_weight(const int8_t *weight, int64_t outputs, int64_t inputs, Group *groups, int64_t *starts, int32_t *at,
+                     int8_t *packed, int dots) {
+#if defined(__x86_64__)
+    if (!dots) {
+        pack_in_groups(weight, outputs, inputs, groups, starts, at, packed);
+        return;
+    }
+#endif
+    (void)groups, (void)dots;
+    pack_in_order(weight, outputs, inputs, starts, at, packed);
+}
 
 /* Whole numbers of products, as floats: (rows, columns). */
 FOR void multiply_rows(const Grouped *p, const uint8_t *rows, int64_t count, float *out) {
-    void (*sum)(const uint8_t *const *, int64_t, const int32_t *, const int8_t *, int64_t, i8 *) = SUM_GROUPS;
+    void (*sum)(const uint8_t *const *, int64_t, const int32_t *, const int8_t *, int64_t, i8 *) =
+        p->dots ? sum_dots : sum_groups;
+    const int tall = p->dots ? DOT_ROWS : EIGHT;
     for (int64_t panel = 0; panel < p->columns / EIGHT; panel++) {
         int64_t first = p->starts[panel];
         i8 zeros;
         memcpy(&zeros, p->zeros + panel * EIGHT, 32);
-        for (int64_t row = 0; row < count; row += EIGHT) {
-            const uint8_t *x[EIGHT];
-            i8 c[EIGHT];
-            for (int r = 0; r < EIGHT; r++) x[r] = rows + (row + r < count ? row + r : count - 1) * p->inputs, c[r] = START(zeros);
+        for (int64_t row = 0; row < count; row += tall) {
+            const uint8_t *x[DOT_ROWS];
+            i8 c[DOT_ROWS];
+            for (int r = 0; r < tall; r++) x[r] = rows + (row + r < count ? row + r : count - 1) * p->inputs, c[r] = START(zeros);
             sum(x, p->inputs, p->at + first * TOGETHER, p->packed + first * GROUP_BYTES, p->starts[panel + 1] - first, c);
-            for (int r = 0; r < EIGHT && row + r < count; r++) {
+            for (int r = 0; r < tall && row + r < count; r++) {
                 v8 y = __builtin_convertvector(c[r], v8);
                 put(out + (row + r) * p->columns + panel * EIGHT, y);
             }
@@ -428,13 +468,18 @@ WIDE i8 near(v8 x, v8 by) { return (i8)fused(x, by, all(12582912.0f)); }
 /* The last 16 bits of both; sum + (products of both halves of a and b). */
 #if defined(__x86_64__)
 WIDE i8 paired(i8 low, i8 high) { return (i8)_mm256_blend_epi16((__m256i)low, (__m256i)(high << 16), 0xaa); }
-WIDE i8 add_pairs(i8 sum, i8 a, i8 b) { return sum + (i8)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+WIDE i8 add_pairs(i8 sum, i8 a, i8 b, const int dots) {
+    if (dots) ADD_WORDS(sum, a, b);
+    else sum += (i8)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+    return sum;
+}
 #else
 WIDE i8 paired(i8 low, i8 high) { return (low & 0xffff) | (high << 16); }
-WIDE i8 add_pairs(i8 sum, i8 a, i8 b) {
+WIDE i8 add_pairs(i8 sum, i8 a, i8 b, const int dots) {
     int16x8_t x[2], y[2];
     int32x4_t more[2];
     i8 both;
+    (void)dots;
     memcpy(x, &a, 32), memcpy(y, &b, 32);
     for (int h = 0; h < 2; h++)
         more[h] = vpaddq_s32(vmull_s16(vget_low_s16(x[h]), vget_low_s16(y[h])), vmull_high_s16(x[h], y[h]));
@@ -494,25 +539,25 @@ WIDE void lay_out(Head *h, const float *k, int64_t step) {
 }
 
 /* c[r]: sums of row r's pairs times those of 16 columns. */
-WIDE void sum_pairs(const int32_t *rows, int64_t step, const int32_t *columns, int64_t pairs, i8 c[TALL][2]) {
+WIDE void sum_pairs(const int dots, const int32_t *rows, int64_t step, const int32_t *columns, int64_t pairs, i8 c[TALL][2]) {
     for (int r = 0; r < TALL; r++) c[r][0] = c[r][1] = (i8){0};
     for (int64_t s = 0; s < pairs; s++, columns += 16) {
         i8 low = get_whole(columns), high = get_whole(columns + 8);
         for (int r = 0; r < TALL; r++) {
             i8 a = rows[r * step + s] + (i8){0};
-            c[r][0] = add_pairs(c[r][0], a, low);
-            c[r][1] = add_pairs(c[r][1], a, high);
+            c[r][0] = add_pairs(c[r][0], a, low, dots);
+            c[r][1] = add_pairs(c[r][1], a, high, dots);
         }
     }
 }
 
 /* Scores of TALL queries, their pairs in h, lowest behind the last key; most: of each query, its largest ones. */
-WIDE void score(const Head *h, const float *units, const float *const *bias, v8 most[TALL]) {
+WIDE void score(const int dots, const Head *h, const float *units, const float *const *bias, v8 most[TALL]) {
     const i8 each = {0, 1, 2, 3, 4, 5, 6, 7};
     for (int r = 0; r < TALL; r++) most[r] = all(-3.0e38f);
     for (int64_t j = 0; j < h->places; j += 16) {
         i8 c[TALL][2];
-        sum_pairs(h->queries, h->d / 2, h->keys + j * (h->d / 2), h->d / 2, c);
+        sum_pairs(dots, h->queries, h->d / 2, h->keys + j * (h->d / 2), h->d / 2, c);
         for (int r = 0; r < TALL; r++)
             for (int i = 0; i < 2; i++) {
                 v8 added = bias[r] ? get(bias[r] + j + 8 * i) : all(0.0f);
@@ -536,13 +581,13 @@ WIDE i8 weight(v8 x) {
 }
 
 /* Weights 2^(score - largest) of pairs of tokens, and the inverse of their sum. */
-WIDE float weigh_pairs(const Head *h, int r, v8 largest_scores) {
+WIDE float weigh_pairs(const int dots, const Head *h, int r, v8 largest_scores) {
     const float *scores = h->scores + r * h->places;
     v8 most = all(largest(largest_scores));
     i8 sum = {0}, ones = 0x10001 + (i8){0};
     for (int64_t j = 0; j < h->places; j += 16) {
         i8 both = paired(weight(get(scores + j) - most), weight(get(scores + j + 8) - most));
-        sum = add_pairs(sum, both, ones);
+        sum = add_pairs(sum, both, ones, dots);
         put_whole(h->weights + (r * h->places + j) / 2, both);
     }
     int32_t all_of_them = 0;
@@ -551,14 +596,14 @@ WIDE float weigh_pairs(const Head *h, int r, v8 largest_scores) {
 }
 
 /* Means of 16 columns of values from column i on, for TALL queries, ``tall`` of which are stored. */
-WIDE void hear(const Head *h, int64_t i, const float *by, int tall, float *out, int64_t step) {
+WIDE void hear(const int dots, const Head *h, int64_t i, const float *by, int tall, float *out, int64_t step) {
     const int32_t *values = h->values + i * (h->places / 2);
     v8 sums[TALL][2];
     for (int r = 0; r < TALL; r++) sums[r][0] = sums[r][1] = all(0.0f);
     for (int64_t s = 0; s < h->places / 2; s += ADDED_PAIRS) {
         i8 c[TALL][2];
         int64_t pairs = h->places / 2 - s < ADDED_PAIRS ? h->places / 2 - s : ADDED_PAIRS;
-        sum_pairs(h->weights + s, h->places / 2, values + 16 * s, pairs, c);
+        sum_pairs(dots, h->weights + s, h->places / 2, values + 16 * s, pairs, c);
         for (int r = 0; r < TALL; r++)
             for (int w = 0; w < 2; w++) sums[r][w] += __builtin_convertvector(c[r][w], v8);
     }
@@ -578,7 +623,7 @@ WIDE float oddness(const float *bias, int64_t length) {
     return odd;
 }
 
-FOR void attend_head(const Attention *a, int64_t start, int64_t length, int64_t head, Head *h) {
+WIDE void attend_head(const int dots, const Attention *a, int64_t start, int64_t length, int64_t head, Head *h) {
     int64_t d = a->d, step = 3 * a->heads * d;
     const float *own = a->qkv + start * step + head * d;
     const float *table = a->bias ? a->bias + head * a->stride + a->centre : NULL;
@@ -600,11 +645,18 @@ FOR void attend_head(const Attention *a, int64_t start, int64_t length, int64_t 
             units[r] *= h->key_unit;
             bias[r] = table ? table - query : NULL;
         }
-        score(h, units, bias, most);
-        for (int r = 0; r < TALL; r++) by[r] = weigh_pairs(h, r, most[r]) + (0.0f * units[r] + odd);
+        score(dots, h, units, bias, most);
+        for (int r = 0; r < TALL; r++) by[r] = weigh_pairs(dots, h, r, most[r]) + (0.0f * units[r] + odd);
         for (int64_t i = 0; i < d; i += 16)
-            hear(h, i, by, tall, a->out + ((start + first) * a->heads + head) * d, a->heads * d);
+            hear(dots, h, i, by, tall, a->out + ((start + first) * a->heads + head) * d, a->heads * d);
     }
+}
+
+FOR void attend_by_dots(const Attention *a, int64_t start, int64_t length, int64_t head, Head *h) {
+    attend_head(1, a, start, length, head, h);
+}
+FOR void attend_without(const Attention *a, int64_t start, int64_t length, int64_t head, Head *h) {
+    attend_head(0, a, start, length, head, h);
 }
 
 /* room: as many numbers as attention_room says, from an address that is a multiple of 32. */
@@ -617,7 +669,7 @@ FOR void attend_rows(const Attention *a, float *room, int64_t places) {
     h.value_units = (float *)(h.queries + TALL * d / 2);
     for (int64_t row = 0; row < a->rows; row++)
         for (int64_t head = 0; head < a->heads; head++)
-            attend_head(a, a->ends[row], a->ends[row + 1] - a->ends[row], head, &h);
+            (a->dots ? attend_by_dots : attend_without)(a, a->ends[row], a->ends[row + 1] - a->ends[row], head, &h);
 }
 
 #define AT_ONCE 4  /* tokens whose scores are summed side by side */

@@ -210,7 +210,7 @@ class PanelProduct:
 
 
 class GroupedProduct:
-    """The same sums as oneDNN's, quicker on ARM, and on x86 without VNNI and AVX-512: see ``_wide_loops.h``.
+    """The same sums as oneDNN's, quicker on ARM, and on x86 without AVX-512: see ``_wide_loops.h``.
 
     Args:
         weight: (m, k) int8 within -63..63; m is a multiple of 8, k of 4.
@@ -222,12 +222,13 @@ class GroupedProduct:
         starts = torch.empty(panels + 1, dtype=torch.int64)
         weight = checked(weight.contiguous(), torch.int8, self._inputs)
         sizes = (self._columns, self._inputs)
-        machine.call(_wide.pack, (weight, *sizes, starts, None, None))
+        dots = machine.DOTS
+        machine.call(_wide.pack, (weight, *sizes, starts, None, None, dots))
         groups = int(starts[-1])
         at, packed = torch.empty(groups, 4, dtype=torch.int32), torch.zeros(groups, 128, dtype=torch.int8)
-        machine.call(_wide.pack, (weight, *sizes, starts, at, packed))
+        machine.call(_wide.pack, (weight, *sizes, starts, at, packed, dots))
         zeros = onednn_int8.ZERO * weight.sum(1, dtype=torch.int32)
-        self._packed = starts, at, zeros, packed
+        self._packed = starts, at, zeros, packed, dots
 
     def __call__(self, rows: Tensor, scaled: tuple[Tensor | int | None, ...]) -> None:
         """Multiply bytes, 128 for 0: (t, k) uint8.
@@ -339,7 +340,8 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
         raise ValueError(f"rows end at {int(ends[-1])}, there are {len(qkv)} tokens")
     out = torch.empty(len(qkv), width)
     sizes = (len(ends) - 1, heads, width // heads)
-    machine.call(_wide.attend, (qkv, ends, *sizes, *infer.bias_layout(bias, ends, heads), out))
+    layout = infer.bias_layout(bias, ends, heads)
+    machine.call(_wide.attend, (qkv, ends, *sizes, *layout, machine.DOTS, out))
     return out
 
 
