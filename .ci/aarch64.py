@@ -173,8 +173,8 @@ def main() -> None:
         "-p", "no:cacheprovider", "-o", f"faulthandler_timeout={HANGS}",
     )  # fmt: skip
     failed |= timed(
-        "bits of int8", python, "-m", "pytest", "tests/nn/test_wide_loops.py", "-k", "with_fewer_instructions",
-        "-p", "no:cacheprovider",
+        "bits of int8", python, "-m", "pytest", "tests/nn/test_wide_loops.py",
+        "-k", "with_fewer_instructions", "-p", "no:cacheprovider",
     )  # fmt: skip
     sys.exit(failed)
 

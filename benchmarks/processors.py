@@ -9,7 +9,7 @@ in one segment and after appending, and keeps the SHA-256 of each of their files
 stages, with and without RM3; scores 60 pairs by each light ranker, and ten by all-MiniLM in fp32 and int8
 where the extra ``demo`` is installed.
 ``compare`` names what differs and by how much, and fails where an index or a first stage does: those have to
-be equal to the bit. (A bi-encoder's vectors are given length 1 by PyTorch, which adds in another order on ARM.)
+be equal to the bit. (A bi-encoder's vectors get length 1 by PyTorch, which adds in another order on ARM.)
 """
 
 from __future__ import annotations
