@@ -177,7 +177,7 @@ PyDoc_STRVAR(dots_doc, "dots()\n\nTell whether this processor adds up four produ
 static PyObject *dots(PyObject *self, PyObject *args) {
     (void)self, (void)args;
 #if defined(__x86_64__)
-    return PyBool_FromLong(processor_has(VNNI));
+    return PyBool_FromLong(KNOWS_VNNI && processor_has(VNNI));
 #else
     return PyBool_FromLong(processor_has_dots());
 #endif

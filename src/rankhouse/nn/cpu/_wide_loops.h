@@ -11,8 +11,14 @@ typedef uint16_t u8 __attribute__((vector_size(16)));
 #define WIDE FOR inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 12")
 
-/* AVX-VNNI: sums of four products of bytes, of two of words. As instructions, so that only who has them runs them. */
-#if defined(__x86_64__)
+/* AVX-VNNI: sums of four products of bytes, of two of words. As instructions, since everything around them is for
+ * AVX2; compilers that are older come with assemblers that do not know them. */
+#if !defined(__x86_64__) || (defined(__clang__) ? __clang_major__ < 12 : __GNUC__ < 11)
+#define KNOWS_VNNI 0
+#define ADD_BYTES(sum, unsigned_, signed_) __builtin_unreachable()
+#define ADD_WORDS(sum, a, b) __builtin_unreachable()
+#else
+#define KNOWS_VNNI 1
 #define ADD_BYTES(sum, unsigned_, signed_) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(unsigned_), "x"(signed_))
 #define ADD_WORDS(sum, a, b) __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b))
 #endif
