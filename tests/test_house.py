@@ -134,16 +134,16 @@ BUDGETS = {
     "serve": (12_608, 9_110),
     "recipes": (2_621, 2_597),
     "demo": (437, 437),
-    "jobs adaptation": (3_711, 2_500),
+    "jobs adaptation": (3_712, 2_500),
     "systems": (2_835, 1_900),
     "training explanation stores": (12_437, 11_700),
-    "index models ranking labels evaluation": (25_817, 19_100),
+    "index models ranking labels evaluation": (25_821, 19_100),
     "text nn page": (7_855, 6_390),
     "io": (6_801, 3_300),
     "core": (2_824, 1_850),
     "hosts": (2_076, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 87_961, 66_000
+MOST_ALL, PLANNED_ALL = 87_966, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

@@ -5,13 +5,16 @@ import random
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rankhouse.core.errors import WrongUse
+from rankhouse.io.checksums import sealed
+from rankhouse.io.outputs import SHARD_MANIFEST
 from rankhouse.jobs import jobs
-from rankhouse.jobs.shards import Shard, ShardNumber
+from rankhouse.jobs.shards import Shard, ShardNumber, load_shard, sum_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
@@ -176,3 +179,23 @@ def test_reports_of_shards_add_up(done, rerank, parts):
     alone = json.loads(done("merge", "alone", "--out", "alone.run", "--json").stdout)
     assert alone["times"].keys() == whole["times"].keys()
     assert Path("alone.run").read_bytes() == Path("whole.run").read_bytes()
+
+
+def test_shards_that_an_earlier_version_made_are_merged(done, rerank, parts, knrm):
+    queries = ["--run", "first.run", "--queries", "queries.tsv", "--index", "my.index"]
+    rule = f"taught({json.dumps(knrm)}, threshold=0.0, scale='score')"
+    for number in (1, 2):
+        shard = ["--shard", f"{number}/2", "--out", f"labels/{number}"]
+        done("label", "--rule", rule, *queries, "--depth", "10", *CPU, *shard)
+    for folder in ("parts/1", "labels/1"):
+        shard = load_shard(Path(folder))
+        report = json.loads((shard.folder / jobs.REPORT).read_text())
+        del report["query_tokens_lost"]
+        (shard.folder / jobs.REPORT).write_text(json.dumps(report))
+        files = shard.manifest.files | {jobs.REPORT: sum_of(shard.folder / jobs.REPORT)}
+        manifest = msgspec.structs.replace(shard.manifest, files=files)
+        (shard.folder / SHARD_MANIFEST).write_bytes(sealed(msgspec.json.encode(manifest)))
+    done(*rerank, "--out", "whole.run")
+    done("merge", "parts", "--out", "new.run")
+    assert Path("new.run").read_bytes() == Path("whole.run").read_bytes()
+    done("merge", "labels", "--out", "labels.jsonl")

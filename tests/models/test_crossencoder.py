@@ -396,6 +396,14 @@ def test_a_tokenizer_of_a_class_that_is_not_known_is_its_tokenizer_json(checkpoi
     assert not segments
 
 
+@pytest.mark.parametrize("content", ["", "[]", "null", '"BertTokenizer"'])
+def test_a_tokenizer_config_that_is_none_is_named(checkpoint, tmp_path, content):
+    shutil.copytree(checkpoint("bert"), tmp_path / "new")
+    (tmp_path / "new" / "tokenizer_config.json").write_text(content)
+    with pytest.raises(BadModel, match=r'^"[^"]*tokenizer_config.json" [^"]*; fetch the file again$'):
+        load_tokenizer(tmp_path / "new", None)
+
+
 def test_a_tokenizer_that_a_newer_version_wrote_is_refused_with_the_versions(checkpoint, tmp_path):
     shutil.copytree(checkpoint("bert"), tmp_path / "new")
     edit_config(tmp_path / "new", {"transformers_version": "99.0"})

@@ -261,6 +261,8 @@ def load_tokenizer(
         with quiet():
             tokenizer = _open_tokenizer(folder, place)
             backend = tokenizer.backend_tokenizer
+    except BadModel:
+        raise
     except Exception as error:
         raise BadModel(_unreadable(folder, place, _first_line(error))) from error
     if not _holds_tokenizer(place):
@@ -296,6 +298,8 @@ def _open_tokenizer(folder: Path, place: Path) -> Any:  # noqa: ANN401  # transf
     except (AttributeError, ValueError):
         path = place / "tokenizer_config.json"
         settings = read_json(path) if path.is_file() else {}
+        if not isinstance(settings, dict):
+            raise BadModel(f'"{path}" holds no JSON object; fetch the file again') from None
         kind = settings.get("tokenizer_class") or getattr(config, "tokenizer_class", None) or ""
         is_known = any(hasattr(transformers, kind + fast) for fast in ("", "Fast"))
         if not kind or is_known or "auto_map" in settings or not (place / "tokenizer.json").is_file():
