@@ -215,17 +215,14 @@ def in_use() -> dict[str, str]:
     if not WIDE_LOOPS:
         int8 = "not at all: no AVX2 or NEON, or not compiled"
     else:
-        with_dots = " and dot products" * DOTS
-        wide = ("AVX2" if platform.machine() in {"x86_64", "AMD64"} else "NEON") + with_dots
+        wide = "AVX2" if platform.machine() in {"x86_64", "AMD64"} else "NEON"
+        wide += " and dot products" * DOTS
         int8 = infer if INT8_LOOPS else f"{beside}compiled loops with {wide}{why}"
         int8 += "; scores have the same bits on every processor with AVX2 or NEON"
     if WIDE_LOOPS and not has_int8():
         int8 = "not at all: oneDNN's products of whole numbers are wrong here, or absent"
-    slow = (
-        ""
-        if has_onednn() and multiplies_bf16()
-        else ", no faster than fp32: the processor multiplies no bf16"
-    )
+    is_quick = has_onednn() and multiplies_bf16()
+    slow = "" if is_quick else ", no faster than fp32: the processor multiplies no bf16"
     return {
         "fp32": "oneDNN" if has_onednn() else torch_alone,
         "bf16": infer if INFER_LOOPS else torch_alone + slow,
