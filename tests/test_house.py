@@ -138,12 +138,12 @@ BUDGETS = {
     "systems": (2_835, 1_900),
     "training explanation stores": (12_437, 11_700),
     "index models ranking labels evaluation": (25_821, 19_100),
-    "text nn page": (7_852, 6_390),
+    "text nn page": (7_850, 6_390),
     "io": (6_801, 3_300),
     "core": (2_824, 1_850),
     "hosts": (2_076, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 87_963, 66_000
+MOST_ALL, PLANNED_ALL = 87_961, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

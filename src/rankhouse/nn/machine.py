@@ -123,10 +123,8 @@ def _device(name: str) -> torch.device:
     return device
 
 
-_FORCED = {  # what oneDNN then may use
-    "avx512": "AVX512_CORE_BF16", "avx512_vnni": "AVX512_CORE_VNNI",
-    "avx2_vnni": "AVX2_VNNI", "avx2": "AVX2", "plain": "AVX2",
-}  # fmt: skip
+_FORCED = {"avx512": "AVX512_CORE_BF16", "avx512_vnni": "AVX512_CORE_VNNI"}  # what oneDNN then may use
+_FORCED |= {"avx2_vnni": "AVX2_VNNI", "avx2": "AVX2", "plain": "AVX2"}
 FORCED: str = os.environ.get("RANKHOUSE_CPU", "")
 """The most that may be used: "avx512", "avx512_vnni", "avx2_vnni", "avx2", "plain"; "": all there is."""
 _WITH_AVX512 = FORCED in {"", "avx512", "avx512_vnni"}
