@@ -131,7 +131,7 @@ def encoder(queries: list[str], passages: list[str]) -> Iterator[tuple[str, np.n
         yield f"{precision} all-MiniLM", np.asarray(ranker.score(pairs))
 
 
-def write(file: Path, *, encodes: bool) -> None:
+def write(file: Path) -> None:
     """Compute everything on this processor."""
     rng = np.random.Generator(np.random.PCG64(27))
     vocabulary = words(rng, 4_000)
@@ -140,8 +140,7 @@ def write(file: Path, *, encodes: bool) -> None:
     found = dict(indexes(documents, [Query(f"q{i}", text) for i, text in enumerate(asked)]))
     try:
         found |= light_rankers(asked, bodies[:PAIRS])
-        if encodes:
-            found |= encoder(asked, [text[:CHARACTERS] for text in bodies[:ENCODED]])
+        found |= encoder(asked, [text[:CHARACTERS] for text in bodies[:ENCODED]])
     except ImportError as error:
         print(f"rankers: left out ({error})", file=sys.stderr)
     np.savez(file, **found)
@@ -173,17 +172,10 @@ def main() -> None:
     )
     parser.add_argument("job", choices=["write", "compare"])
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--no-encoder", action="store_true", help="leave out all-MiniLM")
     given = parser.parse_args()
     if len(given.files) != (1 if given.job == "write" else 2):
         parser.error("write takes one file, compare two")
-    sys.exit(
-        bool(
-            write(*given.files, encodes=not given.no_encoder)
-            if given.job == "write"
-            else compare(*given.files)
-        )
-    )
+    sys.exit(bool(write(*given.files) if given.job == "write" else compare(*given.files)))
 
 
 if __name__ == "__main__":

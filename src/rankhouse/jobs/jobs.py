@@ -238,8 +238,7 @@ def merge(shards: Sequence[ShardFolder], out: Path, options: MergeOptions | None
 def read_reports(shards: Sequence[ShardFolder]) -> list[dict[str, Any]]:
     """Read how the work of all shards went, in their order."""
     advice = "remove its folder and make the shard again"
-    new = {"query_tokens_lost": 0}  # which earlier versions did not count
-    return [new | read_own(shard.folder / REPORT, dict[str, Any], advice) for shard in shards]
+    return [read_own(shard.folder / REPORT, dict[str, Any], advice) for shard in shards]
 
 
 def identity_of(options: object, **known: str) -> dict[str, str]:

@@ -107,7 +107,7 @@ class LabelJob(OfQueries, ComputeOptions):
         plan = replace(ready.plan, answers=[shard.folder / _ANSWERS for shard in shards])
         _, result = ready.label(out, plan, options.report)
         reports = read_reports(shards)
-        lost = {name: sum(one[name] for one in reports) for name in LOST}
+        lost = {name: sum(one.get(name, 0) for one in reports) for name in LOST}  # 0: of earlier versions
         warnings = [*result.warnings, *_truncation(*lost.values())]
         seconds = time.perf_counter() - started + sum(one["seconds"] for one in reports)
         facts = {"seconds": round(seconds, 3)} | lost

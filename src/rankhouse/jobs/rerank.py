@@ -193,7 +193,8 @@ def _spread(times: dict[str, float]) -> dict[str, float]:
 
 def _facts(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return how a rerank went as plain values, from the report of the whole or of its shards."""
-    facts: dict[str, Any] = {name: sum(report[name] for report in reports) for name in _COUNTS}
+    # Earlier versions did not count all of them.
+    facts: dict[str, Any] = {name: sum(report.get(name, 0) for report in reports) for name in _COUNTS}
     for name in ("unknown_ids", "without_text_ids"):
         facts[name] = list(dict.fromkeys(one for report in reports for one in report[name]))[:6]
     facts["queries_not_in_run"] = [one for report in reports for one in report["queries_not_in_run"]]

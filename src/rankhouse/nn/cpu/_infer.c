@@ -11,6 +11,7 @@
  * turn        rotary positions: pairs of numbers times complex ones, in place
  * norm        layer norm or root mean square, and the rounding of its result
  * quantise    rows of float32 to bytes, each row with a scale of its own
+ * affine      products of few rows in fp32, beside int8
  *
  * Every number of a result depends on its own row only and is summed in one fixed order, whatever rows stand
  * beside it: a score has the same bits in any batch. One thread; the interpreter's lock is let go. Tensors come

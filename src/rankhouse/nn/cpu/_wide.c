@@ -1,8 +1,8 @@
 /* The loops of an int8 encoder besides its products of whole numbers, for x86 with AVX2 and FMA, and for ARM:
  *
  * quantise    rows of float32 to bytes, each with its own scale
- * multiply    products of bytes and of weights that `pack` has laid out, for ARM and for processors with AVX2 and
- *             nothing newer; then what scale does
+ * multiply    products of bytes and of weights that `pack` has laid out, for ARM and for x86 without AVX-512; then
+ *             what scale does
  * scale       what a product's whole numbers stand for: scales, bias, activation; stored, added, gated, or bytes
  * norm        layer norm or root mean square, and bytes
  * attend      softmax attention of rows over themselves, in base 2
@@ -62,7 +62,7 @@ typedef struct {
     const float *bias; /* (heads, stride): added to the score of key j for query i at [centre + j - i]; or NULL */
     int64_t stride, centre;
     float *out; /* (tokens, heads, d) */
-    int dots;   /* whether AVX-VNNI is used */
+    int dots;   /* whether AVX-VNNI adds up products */
 } Attention;
 
 typedef struct {

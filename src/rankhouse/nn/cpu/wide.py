@@ -256,7 +256,7 @@ class WideLinear:
     """act(x Wᵀ + b) in fp32 for few rows, equal to the bit on every processor.
 
     Args:
-        halved: Whether the weight is rounded to bf16: reading it takes most of the time.
+        halved: Whether the weight is rounded to bf16, half as much to hold and to read for few rows.
     """
 
     def __init__(
